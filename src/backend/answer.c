@@ -14,12 +14,12 @@ struct answer {
     struct chat_parser *parser;    /* owned; NULL: raw */
     char *stops[ANSWER_MAX_STOPS]; /* owned */
     size_t n_stop, longest_stop;
-    struct buf held; /* text that may be the beginning of a stop string */
+    struct buf held; /* text that may be the start of a stop string */
     char *piece;     /* owned: text of one token */
     int32_t *tokens; /* owned [cap_token] */
     int32_t n_token, cap_token;
-    int stop_hit; /* index + 1 */
-    bool refused; /* a callback wanted no more */
+    int stop_hit; /* index of the stop string that ended the answer, plus 1; 0: none */
+    bool refused; /* a callback asked to stop */
     pthread_mutex_t lock;
     pthread_cond_t ended;
     bool is_done;
@@ -43,7 +43,7 @@ static int on_parsed(void *arg, const struct chat_event *ev) {
     return a->p.on_event(a->p.ud, ev);
 }
 
-/* First place of any stop string in the held text; its index in *which. */
+/* Returns the first position of any stop string in the held text; its index in *which. */
 static const char *find_stop(const struct answer *a, int *which) {
     const char *first = NULL;
     for (size_t i = 0; i < a->n_stop; i++) {
@@ -57,7 +57,7 @@ static const char *find_stop(const struct answer *a, int *which) {
     return first;
 }
 
-/* Bytes at the end of the held text that may be the beginning of a stop string. */
+/* Number of bytes at the end of the held text that may be the start of a stop string. */
 static size_t n_suspicious(const struct answer *a) {
     size_t most = a->longest_stop > 0 ? a->longest_stop - 1 : 0;
     if (most > a->held.n) most = a->held.n;
@@ -68,7 +68,7 @@ static size_t n_suspicious(const struct answer *a) {
     return 0;
 }
 
-/* New text through the stop strings. True: go on. */
+/* Passes new text on, except for stop strings. Returns true if the answer continues. */
 static bool take_text(struct answer *a, const char *text, size_t n) {
     if (!a->n_stop) return emit(a, text, n) == 0;
     if (buf_put(&a->held, text, n)) return false;
@@ -163,7 +163,7 @@ static int set_up(struct answer *a, const struct tok *tok, int32_t limit, struct
     if (rc) return rc;
     buf_init(&a->held, (size_t)1 << 20);
     const struct chat_parse_spec *parse = a->p.parse;
-    /* marks of calls and of reasoning may be control tokens */
+    /* the marks of calls and of reasoning may be control tokens, which must then reach the parser */
     bool control = parse && (parse->calls != CHAT_CALLS_NONE ||
                              (parse->think && strcmp(parse->think->open, "<think>") != 0));
     tok_stream_init(&a->stream, tok, control);
@@ -222,7 +222,7 @@ void answer_free(struct answer *a) {
 }
 
 enum finish answer_finish(const struct answer *a) {
-    /* a stop string or the reader's wish ends the job the same way as an end token */
+    /* for a stop string or a callback's request, the engine reports the same finish as for an end token */
     return a->refused ? FINISH_CANCELLED : a->job.finish;
 }
 const struct err *answer_err(const struct answer *a) { return &a->job.err; }

@@ -8,7 +8,7 @@ struct waiting;
 struct seat {
     struct waiting *w;       /* view */
     struct batch_item *item; /* view */
-    struct generation *run;  /* owned; NULL: never started */
+    struct generation *run;  /* owned; NULL: not started */
 };
 
 enum { POLL_NS = 20000000 }; /* how often the cancelled flag is read */
@@ -17,7 +17,7 @@ struct waiting {
     struct batch *b; /* view */
     pthread_mutex_t lock;
     pthread_cond_t cond;
-    int32_t n_open; /* under the lock */
+    int32_t n_open; /* guarded by lock */
 };
 
 static void on_end(struct batch_item *it, const struct generation_end *end) {
@@ -41,7 +41,7 @@ static int on_event(void *ud, const struct backend_event *ev) {
         pthread_mutex_lock(&w->lock);
         w->n_open--;
         pthread_cond_signal(&w->cond);
-        pthread_mutex_unlock(&w->lock); /* s may be gone from here on */
+        pthread_mutex_unlock(&w->lock); /* s may be freed from here on */
         return 0;
     }
     if (ev->choice) return 0;

@@ -1,9 +1,9 @@
-/* batch.h: many questions to one backend at once, asked and waited for together.
+/* batch.h: sends many requests to one backend and waits for all of them.
  *
- * All are started before the first is waited for, so that a local engine runs them side by side in its
- * slots and they share what their prompts begin with. One that cannot be asked, or fails, fails alone. At
- * the deadline, or when cancelled, those that still run are cancelled and keep what they wrote; when
- * batch_run returns, nothing is left running. Blocks the calling thread. */
+ * All requests are started before the first is waited for. So a local engine runs them concurrently in its slots, and
+ * they share the common start of their prompts. If a request cannot be started, or fails, the others continue. At the
+ * deadline, or if the batch is cancelled, running requests are cancelled and keep their output. When batch_run returns,
+ * no request is running. Blocks the calling thread. */
 #ifndef CHIMERE_BACKEND_BATCH_H
 #define CHIMERE_BACKEND_BATCH_H
 
@@ -15,19 +15,19 @@
 enum { BATCH_MAX = 128, BATCH_MAX_TEXT = 1 << 20 };
 
 struct batch_item {
-    const struct request *request; /* borrowed; of its choices the first counts */
-    /* Tokens with their probabilities, where the request wants them, on the backend's thread. May be NULL. */
+    const struct request *request; /* borrowed; only its first choice is used */
+    /* Called with each token and its probabilities, if the request has probs, on the backend's thread. May be NULL. */
     void (*on_token)(void *ud, const struct backend_event *ev);
     void *ud;
 
-    /* results; batch_fini */
+    /* results; free with batch_fini */
     struct buf content, reasoning;
     bool has_calls;
-    char *stop; /* owned; the stop string that ended it, or NULL */
+    char *stop; /* owned; the stop string that ended the answer, or NULL */
     enum finish finish;
     struct engine_stats stats;
     int32_t n_reasoning;
-    struct err err; /* FINISH_ERROR */
+    struct err err; /* set if finish is FINISH_ERROR */
 };
 
 struct batch {
@@ -38,9 +38,10 @@ struct batch {
     int64_t deadline_ns;     /* 0: none */
 };
 
-/* 0 where at least one was answered or cut short by cancelling or the deadline; otherwise the first error. */
+/* Returns 0 if at least one request was answered or was cut by the deadline or by cancelling; otherwise the first
+ * error. */
 int batch_run(struct batch *b, struct err *e);
-/* True: every word that it was going to say is there. */
+/* Returns true if the answer is complete, not cut. */
 bool batch_is_whole(const struct batch_item *it);
 void batch_fini(struct batch_item *items, int32_t n);
 

@@ -14,8 +14,8 @@ struct waiting {
     pthread_mutex_t lock;
     pthread_cond_t cond;
     bool done;
-    struct buf args; /* of the call that is open */
-    char *name, *id; /* owned; of it */
+    struct buf args; /* arguments of the open call */
+    char *name, *id; /* owned; of the open call */
 };
 
 static void begin_call(struct waiting *w, const struct chat_event *ev) {
@@ -68,14 +68,14 @@ static int on_event(void *ud, const struct backend_event *ev) {
         pthread_mutex_lock(&w->lock);
         w->done = true;
         pthread_cond_signal(&w->cond);
-        pthread_mutex_unlock(&w->lock); /* w may be gone from here on */
+        pthread_mutex_unlock(&w->lock); /* w may be freed from here on */
         return 0;
     }
     int rc = w->call->on_event ? w->call->on_event(w->call->ud, ev) : 0;
     return rc || (w->call->cancelled && *w->call->cancelled);
 }
 
-/* Waits for the end; cancels once at the deadline. True: it was that. */
+/* Waits for the end; at the deadline, cancels once. Returns true if the deadline ended the call. */
 static bool await(struct waiting *w, struct generation *run) {
     bool late = false, told = false;
     pthread_mutex_lock(&w->lock);

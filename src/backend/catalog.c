@@ -7,7 +7,7 @@
 
 struct entry {
     struct backend *backend;
-    struct catalog_names names; /* find NULL: none */
+    struct catalog_names names; /* find NULL: no additional names */
     bool owned;
 };
 

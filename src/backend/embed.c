@@ -20,10 +20,10 @@ struct embed {
     uint64_t hash;
     const struct tok *tok; /* borrowed */
     int32_t n_ctx, batch;
-    struct seq_pool *pool; /* causal models */
+    struct seq_pool *pool; /* this and the members below: for causal models */
     struct seq *seq;
     struct forward *f;
-    float *rows; /* owned [batch, n_embd], on the host; causal models */
+    float *rows; /* owned [batch, n_embd], in host memory; for causal models */
 };
 
 const struct tok *embed_tok(const struct embed *s) { return s->tok; }
@@ -150,7 +150,7 @@ static int evaluate(struct embed *s, const int32_t *ids, int32_t n, float *out, 
     return rc ? err_set(e, rc, "%s", text) : 0;
 }
 
-/* Whether the last token ends the text by rule and stays where a text is cut. */
+/* Returns whether the last token is an end mark, which must also end a text that is cut. */
 static bool has_end(const struct embed *s, int32_t last) {
     if (s->m && !s->m->hp.is_causal) return true;
     return last == tok_eos(s->tok) || (!s->m && tok_kind(s->tok, last) == TOK_CONTROL);
@@ -163,7 +163,7 @@ int embed_text(struct embed *s, const char *text, size_t n, bool normalise, floa
     int rc = tok_encode(s->tok, text, n, false, true, &ids, &n_id, e);
     if (!rc && !n_id) memset(out, 0, (size_t)s->n_embd * sizeof *out);
     *cut = n_id > (size_t)s->n_ctx;
-    if (!rc && *cut) { /* the token after the text stays */
+    if (!rc && *cut) { /* keep the end mark when cutting */
         if (has_end(s, ids[n_id - 1])) ids[s->n_ctx - 1] = ids[n_id - 1];
         n_id = (size_t)s->n_ctx;
     }

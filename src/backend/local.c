@@ -1,4 +1,4 @@
-/* local.c: a request answered by one engine. A request's life: serve -> here -> answer.c -> engine_submit. */
+/* local.c: the backend for one engine. A request passes from serve to here, to answer.c and to engine_submit. */
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -25,8 +25,9 @@ struct local {
     } think;
     struct request_grammars *grammars; /* owned */
     struct replay *replay;             /* owned; NULL: no template */
-    int32_t call_open;                 /* the token that opens a tool call, -1: none of its own */
-    struct engram_store *engram;       /* owned; NULL: no folder for tables */
+    /* the token that starts a tool call; -1: the model has no such token */
+    int32_t call_open;
+    struct engram_store *engram; /* owned; NULL: there is no folder of tables */
 };
 
 struct local_run;
@@ -35,9 +36,9 @@ struct choice {
     struct answer *answer; /* owned */
     int32_t n_reasoning;
     bool in_think, enough, has_progress;
-    bool stopped, late; /* by a stop token; by max_ms */
-    int64_t first_ns;   /* of its first event */
-    struct err err;     /* why it could not start */
+    bool stopped, late; /* stopped: by a stop token; late: by max_ms */
+    int64_t first_ns;   /* time of its first event */
+    struct err err;     /* why it could not be started */
 };
 
 struct local_run {
@@ -47,13 +48,14 @@ struct local_run {
     struct answer_params params;
     struct chat_parse_spec parse;
     int32_t *ids;                    /* owned */
-    struct images images;            /* their places in ids */
+    struct images images;            /* their positions in ids */
     struct lora_use *loras;          /* owned */
-    struct request_grammar *grammar; /* taken; NULL: none */
-    struct logit_bias *bias;         /* owned: the request's and one that bans calls */
-    int32_t marks[MAX_HINTS];        /* where turns begin */
-    _Atomic int32_t n_open;          /* choices that have not ended, and start while it works */
-    struct ngram_memory *memory;     /* owned; NULL: none asked for */
+    struct request_grammar *grammar; /* taken from the cache; NULL: none */
+    struct logit_bias *bias;         /* owned: the request's biases, plus one that bans calls */
+    int32_t marks[MAX_HINTS];        /* positions where turns begin */
+    /* choices that have not ended, plus one for start() while it runs */
+    _Atomic int32_t n_open;
+    struct ngram_memory *memory; /* owned; NULL: not requested */
     _Atomic bool cancelled;
     int32_t n_choice;
     struct choice choices[REQUEST_MAX_CHOICES];
@@ -78,8 +80,8 @@ static bool has_calls(const struct local *l, const struct request *a) {
            chat_template_caps(l->model.template)->has_tools;
 }
 
-/* The day, for templates that ask for it under the names that llama-server gives; without the time, so that prompts of one
- * day begin alike. */
+/* Adds the date for templates that use it, with llama-server's names. The time is omitted, so that prompts of one day
+ * begin with the same text. */
 static void add_dates(json_t *context) {
     time_t now = time(NULL);
     struct tm tm;
@@ -172,7 +174,7 @@ static int encode_chat(const struct local *l, const struct request *a, struct im
     return rc;
 }
 
-/* Token ids and texts, as they follow each other. */
+/* Encodes a list of token ids and texts in order. */
 static int encode_list(const struct local *l, const json_t *list, int32_t **ids, size_t *n,
                        struct err *e) {
     struct buf all;
@@ -217,7 +219,7 @@ static int encode_raw(const struct local *l, const struct request *a, char **tex
     return 0;
 }
 
-/* im: for images_close, whatever is returned. */
+/* Call images_close for im, whatever this returns. */
 static int encode(const struct local *l, const struct request *a, struct images *im, char **text,
                   int32_t **ids, size_t *n, bool *in_think, struct err *e) {
     *in_think = false;
@@ -245,7 +247,7 @@ static int local_render(struct backend *b, const struct request *a, char **text,
     return rc;
 }
 
-/* Positions of the token that begins the answer's turn: every message's beginning. */
+/* Finds the token that begins the answer's turn; all its positions are beginnings of messages. */
 static int32_t find_marks(const struct local *l, const int32_t *ids, size_t n, int32_t *marks) {
     int32_t turn = -1, n_mark = 0;
     for (size_t i = n; i-- > 0 && turn < 0;)
@@ -301,7 +303,7 @@ static void on_token(void *ud, int32_t token, const struct sampler_probs *probs)
     if (c->run->parse.reasoning) count_reasoning(c, token);
     if (!probs || !c->run->request->probs) return;
     const struct tok *tok = local_of(c->run->base.backend)->model.tok;
-    /* an end is no part of the text, to which clients join the tokens; those who score a prompt count on it */
+    /* Clients join the tokens to the text, so an end token is omitted; clients that score a prompt need it. */
     if (tok_is_eog(tok, token) && !c->run->request->prompt_probs) return;
     if (c->run->request->no_answer) return;
     struct slice s = tok_piece(tok, token);
@@ -313,7 +315,7 @@ static void on_prompt(void *ud, int32_t pos, const struct sampler_probs *probs) 
     struct choice *c = ud;
     const struct local *l = local_of(c->run->base.backend);
     int32_t token = c->run->ids[pos];
-    /* one that was put before a text is no part of it */
+    /* a BOS token that was added before a text is not part of the text */
     if (!pos && token == tok_bos(l->model.tok) && json_is_string(c->run->request->prompt)) return;
     struct slice s = tok_piece(l->model.tok, token);
     send(c, &(struct backend_event){
@@ -327,7 +329,7 @@ static void put_progress(struct choice *c, int32_t n_done, int32_t n_prompt) {
                                     .n_cached = answer_stats(c->answer)->n_cached});
 }
 
-/* The first report is what need not be evaluated. */
+/* The first report has the number of prompt tokens that need not be evaluated. */
 static void on_prefill(void *ud, int32_t n_done, int32_t n_prompt) {
     struct choice *c = ud;
     if (!c->run->request->progress) return;
@@ -341,7 +343,7 @@ static void choice_end(struct choice *c, const struct generation_end *end) {
     send(c, &(struct backend_event){.kind = EVENT_END, .end = end});
 }
 
-/* The last to leave reports what never began, and the end. */
+/* Releases one reference. The last call reports the choices that could not be started, and the end. */
 static void leave(struct local_run *r) {
     if (atomic_fetch_sub(&r->n_open, 1) != 1) return;
     for (int32_t i = 0; i < r->n_choice; i++)
@@ -349,7 +351,7 @@ static void leave(struct local_run *r) {
             choice_end(&r->choices[i],
                        &(struct generation_end){.finish = FINISH_ERROR, .err = &r->choices[i].err});
     send(&r->choices[0],
-         &(struct backend_event){.kind = EVENT_DONE}); /* r may be gone from here on */
+         &(struct backend_event){.kind = EVENT_DONE}); /* r may be freed from here on */
 }
 
 static enum finish finish_of(const struct choice *c) {
@@ -366,7 +368,7 @@ static enum finish finish_of(const struct choice *c) {
     return calls.n_call ? FINISH_CALLS : FINISH_STOP;
 }
 
-/* A whole answer, for prompts that contain it again. */
+/* Stores a complete answer's tokens, for prompts that contain the answer again. */
 static void remember(struct choice *c, enum finish finish) {
     const struct local *l = local_of(c->run->base.backend);
     const struct request *a = c->run->request;
@@ -398,7 +400,7 @@ static void on_done(void *ud) {
     leave(c->run);
 }
 
-/* ---- preparing ---- */
+/* ---- preparation ---- */
 
 static int set_loras(struct local *l, struct local_run *r, struct err *e) {
     const struct request *a = r->request;
@@ -427,7 +429,8 @@ static int set_experts(struct local *l, struct local_run *r, struct err *e) {
                    "experts: expected a mixture of experts that chimere runs itself");
 }
 
-/* A model that may not call: the token that opens a call is banned, so that prompt and its state stay. */
+/* If tool calls are not allowed, bans the token that starts a call. The prompt, and so its cached state, does not
+ * change. */
 static int ban_calls(struct local *l, struct local_run *r, struct err *e) {
     const struct sampler_params *s = &r->request->sampling;
     if (r->request->tool_choice != REQUEST_TOOLS_NONE || l->call_open < 0) return 0;
@@ -564,7 +567,7 @@ static int local_start(struct generation *base, struct err *e) {
             r->n_choice = 0;
             return rc;
         }
-        if (rc) atomic_fetch_sub(&r->n_open, 1); /* reported behind the others */
+        if (rc) atomic_fetch_sub(&r->n_open, 1); /* its error is reported after the other choices */
     }
     leave(r);
     return 0;
@@ -596,7 +599,7 @@ static size_t checkpoint_tokens(const struct tok *tok, const char *text,
     return n;
 }
 
-/* A tool whose schema is not enforced is named, so that its calls are checked by the client. */
+/* Names the tools whose schemas are not enforced, so that the client checks their calls itself. */
 static void local_headers(struct generation *base, struct buf *out) {
     struct local_run *r = (struct local_run *)base;
     const char *note = r->grammar ? request_grammar_note(r->grammar) : NULL;
@@ -641,7 +644,7 @@ int backend_local_new(struct backend **out, const struct backend_model *m, const
     size_t n = strlen(name) < sizeof l->base.name ? strlen(name) : sizeof l->base.name - 1;
     memcpy(l->base.name, name, n);
     l->call_open = -1;
-    /* without a home there is no folder of tables: requests that name one are told so */
+    /* without a home directory there is no folder of tables; requests that name a table get an error */
     if (m->tok)
         engram_store_new(&l->engram, m->engram_dir, tok_hash(m->tok), tok_n_vocab(m->tok), NULL);
     if (m->template) {

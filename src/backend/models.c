@@ -13,26 +13,27 @@
 struct entry {
     char name[MODELS_MAX_NAME_BYTES];
     struct load_params how;
-    char *path;   /* owned: how.path */
-    char **loras; /* owned [how.n_lora]: how.loras */
-    char *draft;  /* owned: how.plan.engine.draft; or NULL */
+    char *path;   /* owned copy of how.path */
+    char **loras; /* owned [how.n_lora]; copy of how.loras */
+    char *draft;  /* owned copy of how.plan.engine.draft, or NULL */
     enum model_state state;
-    struct loaded loaded;    /* READY */
-    struct backend *backend; /* owned, READY */
+    struct loaded loaded;    /* valid if READY */
+    struct backend *backend; /* owned; valid if READY */
     int n_held;
     int64_t used_ns;
     struct err err;
 };
 
 struct models {
-    pthread_mutex_t lock; /* guards the rows; never held while a model is read */
+    pthread_mutex_t lock; /* guards the rows; not held while a model is read */
     pthread_cond_t changed;
     struct entry *rows[MODELS_MAX]; /* owned [n] */
     size_t n;
     uint64_t budget_bytes;
     int most;
     const char *engram_dir; /* borrowed, or NULL */
-    bool loading;           /* one at a time: two plans at once would count the same memory twice */
+    /* a model is being loaded; one at a time, because two plans would count the same free memory */
+    bool loading;
 };
 
 const char *models_state_name(enum model_state s) {
@@ -143,7 +144,7 @@ int models_add(struct models *r, const char *name, const struct load_params *how
     return rc;
 }
 
-/* NAME-0000I-of-0000N.gguf with I above 1. */
+/* Returns true for NAME-0000I-of-0000N.gguf with I > 1. */
 static bool is_later_part(const char *path) {
     const char *of = strstr(path, "-of-");
     return of && of - path > 6 && of[-6] == '-' && strncmp(of - 5, "00001", 5) != 0;
@@ -157,7 +158,7 @@ static int add_file(struct models *r, const char *path, const char *name_gguf,
     struct load_params p = *how;
     p.path = path;
     int rc = models_add(r, name, &p, e);
-    return rc == CHIMERE_EINVAL ? 0 : rc; /* two names of one file */
+    return rc == CHIMERE_EINVAL ? 0 : rc; /* the name is taken: two names refer to one file */
 }
 
 static int add_under(struct models *r, const char *root, const char *dir, int depth,
@@ -171,7 +172,8 @@ static int add_under(struct models *r, const char *root, const char *dir, int de
         int n = snprintf(path, sizeof path, "%s/%s", dir, name);
         if (name[0] == '.' || (size_t)n >= sizeof path) continue;
         if (!realpath(path, real) || fs_stat(real, &st)) continue;
-        if (strncmp(real, root, n_root) || real[n_root] != '/') continue; /* leads elsewhere */
+        /* a link out of the folder */
+        if (strncmp(real, root, n_root) || real[n_root] != '/') continue;
         if (st.is_folder && depth < 8) rc = add_under(r, root, path, depth + 1, how, e);
         else if (st.is_file && str_ends(real, ".gguf"))
             rc = add_file(r, real, real + n_root + 1, how, e);
@@ -198,7 +200,7 @@ int models_add_dir(struct models *r, const char *dir, const struct load_params *
 
 /* ---- loading ---- */
 
-/* The one that nobody holds and that was used longest ago. */
+/* Returns the least recently used model that is not held. */
 static struct entry *idlest(struct models *r) {
     struct entry *best = NULL;
     for (size_t i = 0; i < r->n; i++) {
@@ -210,7 +212,7 @@ static struct entry *idlest(struct models *r) {
 }
 
 static void unload_row(struct models *r, struct entry *w) {
-    w->state = MODEL_LOADING; /* nobody may take it now */
+    w->state = MODEL_LOADING; /* prevents others from acquiring it */
     struct backend *b = w->backend;
     w->backend = NULL;
     pthread_mutex_unlock(&r->lock);
@@ -250,7 +252,7 @@ static int open_row(struct entry *w, const struct load_params *how, const char *
     return rc;
 }
 
-/* With the lock, which is dropped while the file is read. in_memory: no experts on disk. */
+/* Call with the lock held; it is released while the file is read. in_memory: refuse to leave experts on disk. */
 static int try_row(struct models *r, struct entry *w, bool in_memory, struct err *e) {
     int n;
     uint64_t taken = bytes_taken(r, &n);
@@ -276,7 +278,8 @@ static int load_row(struct models *r, struct entry *w, struct err *e) {
     r->loading = true;
     int rc;
     for (;;) {
-        rc = try_row(r, w, idlest(r) != NULL, e); /* idle models go before experts do */
+        /* unload idle models before experts are left on disk */
+        rc = try_row(r, w, idlest(r) != NULL, e);
         bool wants_room = rc == CHIMERE_ELIMIT || rc == CHIMERE_EBUSY || rc == CHIMERE_ENOMEM;
         struct entry *idle = wants_room ? idlest(r) : NULL;
         if (!idle) break;
@@ -290,7 +293,7 @@ static int load_row(struct models *r, struct entry *w, struct err *e) {
     return rc;
 }
 
-/* With the lock: until the row is READY, by loading it if nobody does. */
+/* Call with the lock held. Returns when the row is READY; loads it unless another thread does. */
 static int make_ready(struct models *r, struct entry *w, struct err *e) {
     int rc = 0;
     while (!rc && w->state != MODEL_READY) {

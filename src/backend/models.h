@@ -1,13 +1,12 @@
-/* models.h: models by name: listed, loaded when asked for, unloaded when room is needed or somebody says so.
+/* models.h: models by name: listed, loaded on demand, and unloaded on request or to make room.
  *
- *   LISTED --models_load, or the first models_acquire--> LOADING --> READY --models_unload--> LISTED
- *                                                           '--> FAILED (why is kept; may be tried again)
+ *    LISTED --models_load, or the first models_acquire--> LOADING --> READY --models_unload--> LISTED
+ *                                                            '--> FAILED (the error is stored; may be retried)
  *
- * For the server: add what may be served, take the backend of a request's model with models_acquire, and
- * give it back with models_release behind EVENT_DONE. A backend stays valid while it is held. With a budget,
- * loading one more model closes idle ones, least recently used first, until the plan fits; what still does
- * not fit is refused with the numbers. Any thread; loading blocks its caller, and others who want the same
- * model wait for it. */
+ * The server adds the models that it may serve, calls models_acquire for the backend of a request's model, and calls
+ * models_release after EVENT_DONE. A backend is valid while it is held. With a budget, loading a model first closes
+ * idle models, least recently used first, until the plan fits. If it still does not fit, it is refused with the
+ * numbers. Any thread may call this. Loading blocks its caller; other callers that want the same model wait for it. */
 #ifndef CHIMERE_BACKEND_MODELS_H
 #define CHIMERE_BACKEND_MODELS_H
 
@@ -21,36 +20,36 @@ const char *models_state_name(enum model_state s); /* "listed", "loading", "read
 
 struct models;
 
-/* budget_bytes 0: what the machine has free at each loading. most: loaded at once; 0: no limit. */
+/* budget_bytes 0: the memory that is free when a model is loaded. most: models loaded at the same time; 0: no limit. */
 int models_new(struct models **out, uint64_t budget_bytes, int most, struct err *e);
-void models_free(struct models *r); /* nobody may hold a backend */
-/* Folder of n-gram tables, for models that are loaded later; borrowed. NULL: the user's own. */
+void models_free(struct models *r); /* no backend may be held */
+/* Folder of n-gram tables, for models that are loaded later; borrowed. NULL: in the user's data directory. */
 void models_engram_dir(struct models *r, const char *dir);
 
-/* name: letters, digits and -._:/@+; how: copied, its path and adapters too. CHIMERE_EINVAL: the name is
- * taken or malformed. The first added is the default. */
+/* name: letters, digits and -._:/@+. how is copied, with its path and adapters. CHIMERE_EINVAL: the name is taken or
+ * malformed. The first model added is the default. */
 int models_add(struct models *r, const char *name, const struct load_params *how, struct err *e);
-/* Every *.gguf within dir becomes listed under its path less ".gguf", a split one once; links that lead
- * outside are passed over. */
+/* Adds every *.gguf in dir and its subfolders. The name is the path within dir without ".gguf"; a split model is added
+ * once. Links to places outside are skipped. */
 int models_add_dir(struct models *r, const char *dir, const struct load_params *how, struct err *e);
 
-/* name NULL or "": the default. CHIMERE_ENOENT: no such model; the text names those there are. */
+/* name NULL or "": the default. CHIMERE_ENOENT: no such model; e lists the names. */
 int models_acquire(struct models *r, const char *name, struct backend **out, struct err *e);
 void models_release(struct models *r, struct backend *b);
 
 int models_load(struct models *r, const char *name, struct err *e);
 int models_unload(struct models *r, const char *name,
-                  struct err *e); /* CHIMERE_EBUSY: it is held */
+                  struct err *e); /* CHIMERE_EBUSY: a backend is held */
 
 struct model_row {
     char name[MODELS_MAX_NAME_BYTES];
     enum model_state state;
     int n_held;
-    int64_t used_ns;         /* clock_ns of the last acquire; 0: never */
-    struct memory_plan plan; /* READY */
-    struct err err;          /* FAILED */
+    int64_t used_ns;         /* clock_ns of the last acquire; 0: never acquired */
+    struct memory_plan plan; /* valid if READY */
+    struct err err;          /* valid if FAILED */
 };
-/* Fills rows[0..min(n, max)) in order of addition; returns n. */
+/* Fills rows[0..min(n, max)) in the order of addition; returns n. */
 size_t models_list(struct models *r, struct model_row *rows, size_t max);
 
 #endif

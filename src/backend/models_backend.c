@@ -8,13 +8,13 @@
 struct standing {
     struct backend base;
     struct models *r;           /* borrowed until close */
-    struct backend_model shown; /* what may be known without loading */
+    struct backend_model shown; /* what is known without loading */
     struct tok *tok;            /* owned */
 };
 
 struct standing_run {
     struct generation base;
-    struct backend *real;     /* held */
+    struct backend *real;     /* held until this is freed */
     struct generation *inner; /* owned */
 };
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Fills p and names [ENGRAM_MAX_TABLES] from {"tables", "alpha", "recall"}. */
+/* Reads {"tables", "alpha", "recall"} into p and names [ENGRAM_MAX_TABLES]. */
 static int read_field(struct ngram_memory_params *p, const json_t *field, const char **names,
                       struct err *e) {
     const char *key;

@@ -8,9 +8,10 @@ struct queue {
     pthread_mutex_t lock;
     int32_t n_slot, n_used, n_running, n_waiting, max_waiting;
     struct queue_item *head, *tail; /* in order of arrival; borrowed from the callers */
-    uint64_t served[64];            /* by owner's hash: the turn in which it was served last */
+    /* indexed by the owner's hash: the turn in which the owner was last served */
+    uint64_t served[64];
     uint64_t turn;
-    double mean_s; /* of one item's run */
+    double mean_s; /* mean duration of an item */
 };
 
 int queue_new(struct queue **out, int32_t n_slot, int32_t max_waiting, struct err *e) {
@@ -52,7 +53,8 @@ static void unlink_item(struct queue *g, struct queue_item *it, struct queue_ite
     g->n_waiting--;
 }
 
-/* Who has waited longest for a turn; among those, the first to come. NULL: nobody fits. */
+/* Returns the item whose owner has waited longest for a turn; among equal ones the first to arrive. NULL: it does not
+ * fit. */
 static struct queue_item *next_item(struct queue *g) {
     struct queue_item *best = NULL, *best_before = NULL, *before = NULL;
     for (struct queue_item *it = g->head; it; before = it, it = it->next)
@@ -117,7 +119,7 @@ void queue_leave(struct queue *g, struct queue_item *it) {
     }
     pthread_mutex_unlock(&g->lock);
     for (struct queue_item *next; first; first = next) {
-        next = first->next; /* first may be gone once it was started */
+        next = first->next; /* first may be freed once it is started */
         first->next = NULL;
         first->start(first);
     }

@@ -19,7 +19,8 @@ static const struct curated models[] = {
 #undef SHAPE
 
 enum { N_MODEL = sizeof models / sizeof *models };
-/* Beside weights, cache and state: code, tokenizer, activations; and what the plan leaves to others. */
+/* OTHER_BYTES: code, tokenizer and activations, in addition to weights, cache and state. RESERVE_BYTES: left to other
+ * programs, as in the plan. */
 enum { OTHER_BYTES = 320 << 20, RESERVE_BYTES = 256 << 20 };
 enum { USABLE_M = 4500 };
 
@@ -46,7 +47,7 @@ struct fit recommend_fit(const struct curated *m, uint64_t host_bytes, uint64_t 
     uint64_t cache = s->cache_bytes_per_tok * (uint64_t)least;
     f.need_bytes = weights + rest + cache;
     if (device_bytes && f.need_bytes > budget && s->n_routed_m) {
-        /* all but the experts must fit the device, the experts that do not must fit the host */
+        /* everything except the experts must fit the device; experts that do not fit there must fit the host */
         double experts_m = (double)s->n_routed_m * s->n_expert / s->n_used;
         double routed = experts_m / (experts_m + (double)(s->n_used_m - s->n_routed_m));
         uint64_t experts = (uint64_t)((double)weights * routed), over = f.need_bytes - budget;
@@ -73,7 +74,7 @@ const struct curated *recommend_best(uint64_t host_bytes) {
     return NULL;
 }
 
-/* The type that holds most weights of a file named `type`. */
+/* Returns the type of most weights in a file that is named after `type`. */
 static uint32_t main_type(const char *type) {
     static const struct {
         const char *part;

@@ -27,13 +27,13 @@ struct remote_run {
     _Atomic bool cancelled;
     pthread_t thread;
     bool started;
-    /* of the thread */
+    /* used by the generation's thread */
     struct sse sse;
     struct generation_end end;
-    char *stop; /* owned: the stop string that ended it, where the answer names it */
+    char *stop; /* owned: the stop string that ended the answer, if the server reports it */
     struct err err;
     bool finished;
-    int n_call; /* calls begun */
+    int n_call; /* calls that have begun */
     bool open_call;
 };
 
@@ -64,7 +64,7 @@ static json_t *request(const struct remote *r, const struct request *a) {
     set_number(o, "presence_penalty", (double)s->presence_penalty, 0);
     set_number(o, "frequency_penalty", (double)s->frequency_penalty, 0);
     if (s->seed) json_object_set_new(o, "seed", json_integer((json_int_t)(s->seed & 0x7fffffff)));
-    if (a->continue_last) { /* as vLLM writes it, and our own server reads it */
+    if (a->continue_last) { /* field names of vLLM, which our server reads as well */
         json_object_set_new(o, "continue_final_message", json_true());
         json_object_set_new(o, "add_generation_prompt", json_false());
     }
@@ -168,7 +168,7 @@ static int on_frame(void *ud, const struct sse_event *ev) {
     if (!rc && reason) {
         rc = end_call(r);
         finish(r, reason);
-        /* as vLLM and our own server say it */
+        /* field of vLLM and of our server */
         const char *stop = json_string_value(json_object_get(choice, "stop_reason"));
         if (stop && !r->stop) r->end.stop = r->stop = mem_strdup(stop);
     }
@@ -183,10 +183,10 @@ static int on_body(void *ud, const char *p, size_t n) {
 
 static bool is_cancelled(void *ud) { return ((struct remote_run *)ud)->cancelled; }
 
-/* What a backend sends beyond our limits, or that nobody can read, is its own fault and not the client's: 502. */
+/* If the remote server exceeds our limits or sends unreadable data, that is not the client's error. Reported as 502. */
 static void blame_backend(struct err *e) {
     switch (e->code) {
-    case CHIMERE_ECANCELLED: /* nobody cancelled: the answer was refused as it came */
+    case CHIMERE_ECANCELLED: /* the client did not cancel: a callback refused the server's answer */
         err_set(e, CHIMERE_EIO, "the backend's answer is too long");
         break;
     case CHIMERE_EINVAL:
@@ -264,8 +264,8 @@ static int prepare(struct backend *b, const struct request *a, const struct even
     r->base.backend = b;
     r->sink = *sink;
     r->deadline_ns = a->deadline_ns;
-    if (n_prompt)
-        *n_prompt = (int32_t)(strlen(r->body) / 4); /* what is counted comes with the answer */
+    /* an estimate; the real number comes with the answer */
+    if (n_prompt) *n_prompt = (int32_t)(strlen(r->body) / 4);
     *out = &r->base;
     return 0;
 }

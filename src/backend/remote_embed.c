@@ -16,7 +16,7 @@ struct remote_embed {
     int32_t n;
 };
 
-/* The first vector of an answer, to v [most]; its length, or CHIMERE_E*. */
+/* Reads the first vector of a response into v [most]. Returns its length, or CHIMERE_E*. */
 static int32_t read_vector(const struct buf *body, float *v, int32_t most, struct err *e) {
     json_t *o = chat_json_object(body->n ? body->p : "", body->n, "embeddings", e), *x;
     if (!o) return e->code ? e->code : CHIMERE_EFORMAT;

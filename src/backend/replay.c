@@ -10,12 +10,13 @@ enum { N_BUCKET = 4096, MAX_LOOKED_AT = 64 };
 struct entry {
     uint64_t key[2];
     bool think;
-    int32_t *ids; /* owned [n]: without the end token */
+    int32_t *ids; /* owned [n]: the answer's tokens, without the end token */
     int32_t n;
-    char *text; /* owned: the message as the template wrote it last, without the turn's end */
+    /* owned: the message as the template last rendered it, without the end of the turn */
+    char *text;
     size_t n_text;
-    size_t n_head;      /* of text: what stands before the answer's own tokens */
-    uint64_t text_key;  /* what it was written from */
+    size_t n_head;      /* length of the part of text before the answer's own tokens */
+    uint64_t text_key;  /* hash of the message from which text was rendered */
     struct entry *next; /* in the bucket */
     struct entry *newer, *older;
 };
@@ -61,7 +62,7 @@ void replay_free(struct replay *p) {
     mem_free(p);
 }
 
-/* ---- a message's name ---- */
+/* ---- hash of a message ---- */
 
 static void add(uint64_t key[2], const char *s, size_t n) {
     key[0] = hash_bytes(s, n, key[0] + 1);
@@ -80,8 +81,8 @@ static void add_trimmed(uint64_t key[2], const json_t *v) {
     add(key, s ? s : "", n);
 }
 
-/* Arguments count as values: clients parse them and write them anew. Integers beyond 64 bits, which jansson refuses,
- * count with all their digits. */
+/* Arguments are hashed as values, because clients parse them and format them again. Integers of more than 64 bits,
+ * which jansson refuses, are hashed with all their digits. */
 static json_t *value_of(const json_t *args) {
     const char *text = json_string_value(args);
     size_t n = json_string_length(args);
@@ -107,7 +108,7 @@ static void key_of(uint64_t scope, const json_t *message, uint64_t key[2]) {
     }
 }
 
-/* ---- keeping; under the lock ---- */
+/* ---- storage; call with the lock held ---- */
 
 static struct entry **bucket_of(struct replay *p, const uint64_t key[2]) {
     return &p->buckets[key[0] % N_BUCKET];
@@ -170,7 +171,7 @@ void replay_put(struct replay *p, uint64_t scope, bool think, const json_t *mess
     pthread_mutex_unlock(&p->lock);
 }
 
-/* ---- how the template writes a message ---- */
+/* ---- how the template renders a message ---- */
 
 static char *render(const struct replay *p, json_t *messages, bool generate, bool think) {
     struct chat_prompt out;
@@ -184,8 +185,8 @@ static char *render(const struct replay *p, json_t *messages, bool generate, boo
     return text;
 }
 
-/* The message's turn behind a short question: from where the turn begins to the turn's end; and how much
- * of it a generation prompt already says. */
+/* Renders the message's turn after a short question. *text: from the start of the turn to its end. *n_head: length of
+ * the part that a generation prompt already contains. */
 static bool write_turn(const struct replay *p, bool think, json_t *message, char **text,
                        size_t *n_head) {
     json_t *question = json_pack("[{s:s,s:s}]", "role", "user", "content", "q");
@@ -196,7 +197,8 @@ static bool write_turn(const struct replay *p, bool think, json_t *message, char
     bool ok = before && head && all && strncmp(head, before, n_before) == 0 &&
               strncmp(all, head, strlen(head)) == 0;
     if (ok) {
-        /* the turn ends with the last end token; what a template writes behind it is not the message's */
+        /* the turn ends with the last end token; text that the template writes after it does not belong to the
+         * message */
         size_t n_all = strlen(all), end = n_all;
         for (size_t i = n_all; i-- > strlen(head) && end == n_all;)
             if (all[i] == '<' || all[i] == '[') {
@@ -216,8 +218,8 @@ static bool write_turn(const struct replay *p, bool think, json_t *message, char
     return ok;
 }
 
-/* A copy of what is remembered of a message, with its turn's text. The engine's thread waits for the lock
- * too, so templates are rendered without it. */
+/* Copies the stored entry of a message, with the text of its turn. Templates are rendered without the lock, because the
+ * engine's thread takes it too. */
 static bool look_up(struct replay *p, const uint64_t key[2], json_t *message, struct entry *out) {
     uint64_t text_key[2] = {1, 1};
     json_dump_callback(message, add_dump, text_key, JSON_SORT_KEYS);
@@ -281,7 +283,7 @@ static int append_plain(const struct replay *p, const struct chat_prompt *prompt
     return rc;
 }
 
-/* Text, and images where their marks are. */
+/* Appends text, and images at the positions of their marks. */
 static int append_text(const struct replay *p, const struct chat_prompt *prompt, size_t from,
                        size_t to, struct images *im, struct ids *out, struct err *e) {
     const struct vision_image *i;

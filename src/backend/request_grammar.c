@@ -11,22 +11,23 @@ enum { MAX_KEPT = 16, CACHE_BYTES = 16 << 20 };
 
 struct request_grammar {
     uint64_t key[2];
-    struct arena arena;               /* of the triggers and the note */
-    struct sampler_trigger *triggers; /* in the arena; of calls that need not come */
+    struct arena arena;               /* for the triggers and the note */
+    struct sampler_trigger *triggers; /* in the arena; for calls that the model may begin */
     size_t n_trigger;
-    const char *note;        /* in the arena: what of the tools is not enforced; NULL: nothing */
-    struct grammar *grammar; /* owned */
+    /* in the arena: which tools are not enforced; NULL: all are enforced */
+    const char *note;
+    struct grammar *grammar;         /* owned */
     struct grammar_matcher *matcher; /* owned */
     int n_user;
-    uint64_t used; /* when, in takes */
+    uint64_t used; /* number of the last take */
     struct request_grammar *next;
 };
 
 struct request_grammars {
     pthread_mutex_t lock;
     const struct tok *tok; /* borrowed */
-    struct grammar_vocab
-        *vocab[2];                /* owned; built when first wanted; [1]: marks of calls are text */
+    /* owned; built on first use; [1]: marks of calls count as text */
+    struct grammar_vocab *vocab[2];
     struct request_grammar *list; /* owned */
     uint64_t n_take;
 };
@@ -59,7 +60,7 @@ void request_grammars_free(struct request_grammars *g) {
     mem_free(g);
 }
 
-/* ---- what is wanted, as a grammar ---- */
+/* ---- the grammar that a request needs ---- */
 
 enum need { NEED_NOTHING, NEED_OBJECT, NEED_SCHEMA, NEED_GBNF, NEED_CALLS, NEED_LAZY_CALLS };
 
@@ -88,7 +89,8 @@ static enum need need_of(const struct request *a, enum chat_calls calls) {
 #define DS_CALL_END DEEPSEEK("call" LOW "end")
 #define DS_SEP DEEPSEEK("sep")
 
-/* Tags of parameters. A text may hold none of a form's tags: which of them ends a call depends on what follows. */
+/* Tags of parameters. A text parameter must not contain any tag of its form, because the following text decides which
+ * of them would end the call. */
 #define PLAIN_NAME                                                                                 \
     "[^<>\"'\\u0000-\\u0020](?:[^<>\"'\\u0000-\\u001f]{0,120}[^<>\"'\\u0000-\\u0020])?"
 #define KEYED(prefix, suffix)                                                                      \
@@ -113,7 +115,7 @@ static const struct grammar_tags glm_tags = KEYED("", ""), hunyuan_tags = KEYED(
                                  atem_tags =
                                      ATTRIBUTE("atem:parameter", "atem:invoke|atem:function_calls"),
                                  param_tags = ATTRIBUTE("param", "function");
-/* DeepSeek V3.2 and V4 say of each parameter whether it is a text. */
+/* DeepSeek V3.2 and V4 mark each parameter as text or not. */
 #define DSML BAR "DSML" BAR
 static const struct grammar_tags dsml_tags = {
     .begin = "<" DSML "parameter name=",
@@ -128,14 +130,14 @@ static const struct grammar_tags dsml_tags = {
     .ends = "</?" DSML "(?:parameter|invoke|function_calls|tool_calls)[ >]|\\u0000",
 };
 
-/* How models write calls. Rows of one form are alternatives for a call that the model begins; a call that is
- * forced takes the first row, of those whose `only` the tokenizer knows as a token of its own. */
+/* How models write calls. If the model may begin a call, all rows of its form are alternatives. A forced call uses the
+ * first row, among rows whose `only` is a single token of the tokenizer. */
 static const struct form {
     enum chat_calls calls;
     const char *only;  /* NULL: any tokenizer */
-    const char *again; /* between blocks of calls; NULL: one block */
+    const char *again; /* text between blocks of calls; NULL: only one block */
     struct grammar_call_form f;
-    bool forced; /* models write another form on their own: only for calls that must come */
+    bool forced; /* only for forced calls: models write another form by themselves */
 } forms[] = {
 #define NAMED "{\"name\": \""
 #define ARGS "\", \"arguments\": "
@@ -233,7 +235,7 @@ static const struct form {
      NULL,
      {"<|CALL_START|>", "", "function\n", "\n", "<|CALL_END|>", NULL, "", NULL},
      false},
-    /* the prompt ends with >>> */
+    /* the prompt already ends with >>> */
     {CHAT_CALLS_FUNCTIONARY, NULL, NULL, {"", "", "", "\n", "", NULL, "", NULL}, true},
     {CHAT_CALLS_LFM,
      NULL,
@@ -321,7 +323,7 @@ static const struct form {
      {"<" DSML "tool_calls>", "\n", "<" DSML "invoke name=\"", "\">", "</" DSML "invoke>\n", "",
       "</" DSML "tool_calls>", &dsml_tags},
      false},
-    /* their own arguments have tags or marks that are tokens; their parsers read JSON as well */
+    /* these models' own arguments use tags or marks that are tokens; their parsers also read JSON */
     {CHAT_CALLS_SOLAR,
      NULL,
      "\n",
@@ -351,7 +353,7 @@ static const struct form {
 };
 enum { N_FORM = sizeof forms / sizeof *forms };
 
-/* Control tokens of some of these models, which a grammar would not let pass otherwise. */
+/* Control tokens of some of these models; without this list a grammar would not allow them. */
 static const char *const marks[] = {"<tool_call>",
                                     "</tool_call>",
                                     "<TOOLCALL>",
@@ -386,7 +388,7 @@ static const char *const marks[] = {"<tool_call>",
                                     "<|action_start|>",
                                     "<|plugin|>",
                                     "<|action_end|>",
-                                    (DSML), /* of two parts */
+                                    (DSML), /* consists of two string literals */
                                     "<|tool_call:start|>",
                                     "<|tool_call>",
                                     "<tool_call|>",
@@ -397,8 +399,8 @@ static const char *const marks[] = {"<tool_call>",
                                     "<|message|>",
                                     NULL};
 
-/* A line end and ten levels of two spaces: a model that has lost its way cannot fill the answer with
- * blanks. */
+/* Limits white space to a line end and ten levels of two spaces: a model that has lost track cannot fill the answer
+ * with spaces. */
 static const struct grammar_limits limits = {.space = 21, .plain = true};
 
 static bool is_token(const struct tok *tok, const char *text) {
@@ -409,7 +411,7 @@ static const char *name_of(const json_t *tool) {
     return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
 }
 
-/* Names of tools that models run as code after <|python_tag|>. */
+/* Returns whether a tool has a name that models run as code after <|python_tag|>. */
 static bool has_code_tool(const json_t *tools) {
     static const char *const names[] = {"ipython", "python", "code_interpreter", "brave_search",
                                         "wolfram_alpha"};
@@ -423,7 +425,7 @@ static bool has_code_tool(const json_t *tools) {
     return false;
 }
 
-/* The text with its marks as their tokens are in the vocabulary; NULL: out of memory. */
+/* Replaces the marks in a text by their form in the vocabulary; NULL: out of memory. */
 static const char *with_marks(struct arena *arena, const struct tok *tok, const char *text) {
     char *out = arena_alloc(arena, 2 * strlen(text) + 1), *to = out;
     while (out && *text) {
@@ -440,7 +442,8 @@ static const char *with_marks(struct arena *arena, const struct tok *tok, const 
     return out;
 }
 
-/* The sampler gives the grammar the mark of a call that a model begins as text. */
+/* Replaces the marks in a form's texts. With `lazy`, f->mark stays text, because the sampler passes it to the grammar
+ * as text. */
 static bool mark_form(struct arena *arena, const struct tok *tok, bool lazy,
                       struct grammar_call_form *f) {
     const char **texts[] = {&f->head,    &f->open,  &f->middle, &f->end,
@@ -458,7 +461,7 @@ static bool mark_form(struct arena *arena, const struct tok *tok, bool lazy,
     return ok && t->begin && t->end;
 }
 
-/* The forms of a call: the first, or all that a model may begin. Returns how many. */
+/* Lists the forms of a call: the first one, or with `lazy` all that a model may begin. Returns their number. */
 static size_t list_forms(const struct request *a, enum chat_calls calls, const struct tok *tok,
                          bool lazy, struct grammar_calls *c, struct grammar_call_form *out) {
     size_t n = 0;
@@ -473,7 +476,7 @@ static size_t list_forms(const struct request *a, enum chat_calls calls, const s
     return n;
 }
 
-/* A form without a mark starts with `open`: an offered name must follow, or it is any JSON. */
+/* Adds triggers for a form without a mark: `open` followed by the name of a tool. `open` alone could be any JSON. */
 static int add_named_triggers(struct request_grammar *m, const struct grammar_call_form *f,
                               const json_t *tools) {
     const json_t *tool;
@@ -502,8 +505,8 @@ static int add_triggers(struct request_grammar *m, const struct grammar_calls *c
     return rc ? err_set(e, rc, "out of memory") : 0;
 }
 
-/* A copy of the tools in which schemas that cannot be enforced allow any arguments; tells which in the note.
- * A strict tool's is an error. */
+/* Copies the tools; a schema that cannot be enforced is replaced by any arguments, and the note names the tool. For a
+ * strict tool, this is an error instead. */
 static int loosen(struct request_grammar *m, const json_t *tools, bool all, json_t **out,
                   struct err *e) {
     struct buf note;
@@ -607,7 +610,7 @@ static void key_of(const struct request *a, enum need need, enum chat_calls call
     if (a->tool_name) hash_text(a->tool_name, strlen(a->tool_name), key);
 }
 
-/* ---- keeping ---- */
+/* ---- cache ---- */
 
 static struct request_grammar *find(struct request_grammars *g, const uint64_t key[2]) {
     for (struct request_grammar *m = g->list; m; m = m->next)
@@ -619,7 +622,8 @@ static struct request_grammar *find(struct request_grammars *g, const uint64_t k
     return NULL;
 }
 
-/* Under the lock: unlinks what nobody uses and was used longest ago, until few enough are left. */
+/* Call with the lock held. Removes unused entries, least recently used first, until at most MAX_KEPT are left; returns
+ * the removed ones. */
 static struct request_grammar *prune(struct request_grammars *g) {
     struct request_grammar *gone = NULL;
     for (;;) {
@@ -665,7 +669,7 @@ int request_grammar_take(struct request_grammars *g, const struct request *a, en
     if (!m) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     arena_init(&m->arena, 4 << 20);
     int rc = compile(m, a, need, calls, g->tok, e);
-    if (!rc && !m->grammar) { /* calls in a form that no grammar writes */
+    if (!rc && !m->grammar) { /* no grammar exists for this form of calls */
         free_one(m);
         return 0;
     }
@@ -681,7 +685,7 @@ int request_grammar_take(struct request_grammars *g, const struct request *a, en
     m->n_user = 1;
     m->used = ++g->n_take;
     m->next = g->list;
-    g->list = m; /* two of the same may come in: harmless, one goes */
+    g->list = m; /* two threads may add the same grammar; this is harmless */
     struct request_grammar *gone = prune(g);
     pthread_mutex_unlock(&g->lock);
     free_all(gone);

@@ -13,10 +13,10 @@ struct rerank {
     const struct tok *tok; /* borrowed */
     int32_t n_ctx;
     struct forward *f; /* owned */
-    float *out;        /* owned [n_embd]: the score is its first value */
+    float *out;        /* owned [n_embd]: the first value is the score */
     int32_t *ids;      /* owned [n_ctx] */
-    int32_t *types;    /* owned [n_ctx]: 0 the question, 1 the text */
-    int32_t n_tok;     /* of the last pair */
+    int32_t *types;    /* owned [n_ctx]: segment, 0 for the question, 1 for the text */
+    int32_t n_tok;     /* tokens of the last pair */
 };
 
 int rerank_open(struct rerank **out, struct model *m, const struct tok *tok, int32_t n_ctx,
@@ -59,8 +59,8 @@ void rerank_close(struct rerank *r) {
     mem_free(r);
 }
 
-/* [CLS] question [SEP] text [SEP]: each part as the tokenizer marks it, without the text's own first mark.
- * Models without segments (RoBERTa and its kind) have a second end mark in its place. */
+/* Builds [CLS] question [SEP] text [SEP] from two texts with their marks, without the first mark of the second. Models
+ * without segments (RoBERTa and similar) have a second end mark in its place. */
 static int32_t join(struct rerank *r, const int32_t *a, size_t n_a, const int32_t *b, size_t n_b) {
     size_t n = 0, room = (size_t)r->n_ctx, most_a = room / 2;
     if (n_a + n_b > room && n_a > most_a) {
@@ -71,7 +71,7 @@ static int32_t join(struct rerank *r, const int32_t *a, size_t n_a, const int32_
     }
     size_t first = n;
     for (size_t i = 0; i < n_b && n < room; i++) r->ids[n++] = b[i];
-    if (n == room && n_b) r->ids[room - 1] = b[n_b - 1]; /* the end mark stays */
+    if (n == room && n_b) r->ids[room - 1] = b[n_b - 1]; /* keep the end mark when cutting */
     bool two = r->m->hp.n_token_type > 1;
     for (size_t i = 0; i < n; i++) r->types[i] = two && i >= first;
     return (int32_t)n;

@@ -1,7 +1,7 @@
-/* rerank.h: how well a text answers a question, by a cross-encoder: a model that reads both together.
+/* rerank.h: scores how relevant a text is to a question, with a cross-encoder, a model that reads both together.
  *
- * A BERT file with a relevance head (bge-reranker of the BERT kind, ms-marco-MiniLM). One score a pair: a logit,
- * larger is better, comparable within one question. One thread at a time. */
+ * Supported are BERT files with a relevance head (bge-reranker of the BERT kind, ms-marco-MiniLM). The score of a pair
+ * is a logit: larger is better, and scores of one question are comparable. One thread at a time. */
 #ifndef CHIMERE_BACKEND_RERANK_H
 #define CHIMERE_BACKEND_RERANK_H
 
@@ -10,15 +10,15 @@
 
 struct rerank;
 
-/* m, tok: borrowed until close. Longest pair: n_ctx tokens, at most the model's own; 0: that, at most 512.
- * CHIMERE_EUNSUPPORTED where the model has no relevance head. */
+/* m and tok are borrowed until close. Longest pair: n_ctx tokens, at most the model's limit; 0: the model's limit, at
+ * most 512. CHIMERE_EUNSUPPORTED: the model has no relevance head. */
 int rerank_open(struct rerank **out, struct model *m, const struct tok *tok, int32_t n_ctx,
                 struct err *e);
 void rerank_close(struct rerank *r);
-/* Of a pair that is too long the text is cut, the question at half of the room. CHIMERE_ENUMERIC where the
- * score is no finite number. */
+/* If a pair is too long, the text is cut, and the question is cut to half of the space. CHIMERE_ENUMERIC: the score is
+ * not finite. */
 int rerank_score(struct rerank *r, const char *question, size_t n_question, const char *text,
                  size_t n_text, float *score, struct err *e);
-int32_t rerank_n_tok(const struct rerank *r); /* that the last pair took */
+int32_t rerank_n_tok(const struct rerank *r); /* tokens of the last pair */
 
 #endif
