@@ -15,9 +15,9 @@ static const struct {
     {{203, 0, 113, 0}, 24}, {{224, 0, 0, 0}, 4},    {{240, 0, 0, 0}, 4},
 };
 
-/* Within 2000::/3, which is all that is handed out: these are not. */
+/* Only 2000::/3 has been allocated; these blocks within it are not public. */
 static const struct {
-    uint8_t ip[4]; /* the first 32 bits decide */
+    uint8_t ip[4]; /* only the first 32 bits are needed */
     int bits;
 } reserved6[] = {
     {{0x20, 0x01, 0x00, 0x00}, 23}, /* protocol assignments, Teredo among them */

@@ -17,19 +17,19 @@
 #include "net/fetch.h"
 
 enum {
-    MIN_PART_BYTES = 4 << 20, /* below, a connection costs more than it brings */
-    SAVE_BYTES = 32 << 20,    /* between two writings of the state */
+    MIN_PART_BYTES = 4 << 20, /* for a smaller part, another connection costs more than it gains */
+    SAVE_BYTES = 32 << 20,    /* bytes between two writes of the state file */
     MAX_STATE_BYTES = 4096,
     CHECK_BYTES = 1 << 20,
-    MIN_STALL_BYTES = 4096,   /* that must come in stall_ms */
-    MIN_TRY_BYTES = 64 << 10, /* a try that brings them was none in vain */
+    MIN_STALL_BYTES = 4096,   /* least progress within stall_ms */
+    MIN_TRY_BYTES = 64 << 10, /* an attempt with this much progress is not counted as failed */
 };
 
 struct part {
-    uint64_t at, end; /* next byte to come, and one behind the last */
-    int32_t n_failed; /* tries in a row that brought nothing */
-    int64_t ready_ns; /* not before */
-    uint64_t asked;   /* `at` of the running try */
+    uint64_t at, end; /* at: next byte to receive; end: position after the last byte */
+    int32_t n_failed; /* consecutive attempts without progress */
+    int64_t ready_ns; /* do not start before this time */
+    uint64_t asked;   /* `at` when the current attempt began */
     struct work *w;
 };
 
@@ -40,7 +40,7 @@ struct work {
     struct part parts[DOWNLOAD_MAX_PARTS];
     int32_t n_part;
     uint64_t n_unsaved;
-    struct err e; /* of our own callbacks */
+    struct err e; /* error of our callbacks */
 };
 
 static int fail_errno(struct work *w, const char *verb) {
@@ -51,7 +51,7 @@ static int fail_errno(struct work *w, const char *verb) {
  *
  *   chimere-download 1
  *   LENGTH SHA256
- *   AT END        one line a part */
+ *   AT END        one line per part */
 
 static int save_state(struct work *w) {
     if (!w->d->sha256) return 0;
@@ -65,7 +65,8 @@ static int save_state(struct work *w) {
     return file_writer_commit(&f, &w->e);
 }
 
-/* Parts must cover the length without gap or overlap: a file that somebody changed is worth nothing. */
+/* The parts must cover the length without gap or overlap; otherwise the file was changed by something else and is
+ * ignored. */
 static bool parse_state(struct work *w, const char *text) {
     uint64_t length, end = 0;
     char sha[65];
@@ -121,7 +122,7 @@ static int on_head(void *ud, const struct fetch_reply *r) {
     const struct download *d = w->d;
     uint64_t from = r->from;
     if (r->status == 200 && w->n_part == 1) {
-        p->at = from = 0; /* the server ignores ranges: everything again */
+        p->at = from = 0; /* the server ignores ranges: start from the beginning */
         if (!r->has_length) return 0;
     }
     if (r->has_length && from == p->at && r->length == d->length) return 0;
@@ -160,14 +161,15 @@ static enum fetch_next next(void *ud, int32_t i, struct fetch_request *r) {
     struct work *w = ud;
     struct part *p = &w->parts[i];
     if (p->at == p->end) return FETCH_STOP;
-    if (is_cancelled(p)) p->ready_ns = 0; /* so that the transfer's own check ends it */
+    /* so that the transfer starts and its own check reports the cancellation */
+    if (is_cancelled(p)) p->ready_ns = 0;
     if (clock_ns() < p->ready_ns) return FETCH_LATER;
     p->asked = p->at;
     *r = (struct fetch_request){.url = w->d->url,
                                 .bearer = w->d->bearer,
                                 .from = p->at,
                                 .n_range = p->end - p->at,
-                                .max_bytes = UINT64_MAX, /* on_body knows better */
+                                .max_bytes = UINT64_MAX, /* on_body checks the length */
                                 .stall_ms = w->d->stall_ms,
                                 .min_bytes = MIN_STALL_BYTES,
                                 .public_only = w->d->public_only,
@@ -210,8 +212,8 @@ static int done(void *ud, int32_t i, int rc, struct fetch_reply *reply, struct e
     return 0;
 }
 
-/* Parts need a server that honours ranges: one byte tells. Where the question itself fails, the parts
- * will find out. */
+/* Several parts need a server that supports ranges. A request for one byte shows this. If that request fails, the parts
+ * will report the error. */
 static int on_probe(void *ud, const struct fetch_reply *r) {
     (void)ud;
     return r->status == 206 ? 0 : CHIMERE_EUNSUPPORTED;
@@ -232,7 +234,7 @@ static bool has_ranges(struct work *w) {
     return rc != CHIMERE_EUNSUPPORTED;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole download ---- */
 
 static int check(struct work *w, struct err *e) {
     if (!w->d->sha256) return 0;

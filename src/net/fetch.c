@@ -1,5 +1,5 @@
-/* fetch.c: libcurl behind fetch.h. One easy handle a transfer, one multi handle a call, so that waiting,
- * cancelling and several transfers side by side are one loop. */
+/* fetch.c: implements fetch.h with libcurl. It uses one easy handle per transfer and one multi handle per call, so that
+ * a single loop handles waiting, cancelling and parallel transfers. */
 #include "net/fetch.h"
 
 #include <curl/curl.h>
@@ -21,14 +21,14 @@ struct transfer {
     struct curl_slist *heads; /* owned */
     size_t n_head;            /* header bytes of all responses so far */
     uint64_t max_bytes;
-    int64_t start_ns, window_ns; /* of the present span of stall_ms */
+    int64_t start_ns, window_ns; /* start of the current period of stall_ms */
     uint64_t window_bytes;
-    bool in_body, stopped,
-        refused; /* on_head was called; is done for good; an address was refused */
-    bool cut;    /* an error page was longer than anybody reads */
-    int rc;      /* what our own callbacks decided */
+    /* in_body: on_head was called; stopped: no more transfers; refused: an address was refused */
+    bool in_body, stopped, refused;
+    bool cut; /* an error page was cut at its limit */
+    int rc;   /* result of our callbacks */
     struct err e;
-    char shown[256]; /* the address as messages show it */
+    char shown[256]; /* the address, without credentials and query, for messages */
 };
 
 static void init_once(void) { curl_global_init(CURL_GLOBAL_DEFAULT); }
@@ -44,7 +44,7 @@ void fetch_show_url(const char *url, char *out, size_t out_size) {
         host += 3;
         size_t n_host = strcspn(host, "/?#");
         at = memchr(host, '@', n_host);
-        if (at) { /* "scheme://" and what stands behind the credentials */
+        if (at) { /* "scheme://" and the text after the credentials */
             size_t n_scheme = (size_t)(host - url);
             snprintf(out, out_size, "%.*s%.*s", (int)n_scheme, url,
                      (int)(n - (size_t)(at + 1 - url)), at + 1);
@@ -54,7 +54,7 @@ void fetch_show_url(const char *url, char *out, size_t out_size) {
     snprintf(out, out_size, "%.*s", (int)(n < 4096 ? n : 4096), url);
 }
 
-/* ---- what libcurl calls ---- */
+/* ---- callbacks of libcurl ---- */
 
 static void read_range(struct fetch_reply *reply, const char *v) {
     unsigned long long from, to, all;
@@ -100,7 +100,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *ud) {
     memcpy(line, p, keep);
     line[keep] = 0;
     line[strcspn(line, "\r\n")] = 0;
-    if (str_starts(line, "HTTP/")) { /* a new response: a redirect's target, or after a 100 */
+    if (str_starts(line, "HTTP/")) { /* a new response: after a redirect, or after status 100 */
         const char *code = strchr(line, ' ');
         t->reply.status = 0;
         t->reply.has_length = false;
@@ -130,7 +130,7 @@ static int take_body(struct transfer *t, const char *p, size_t n) {
         if (rc < 0) return err_set(&t->e, rc, "%s: the answer was not taken", t->shown);
     }
     t->in_body = true;
-    if (!good) { /* an error page's beginning says what happened */
+    if (!good) { /* keep the start of an error page, which describes the error */
         size_t room = FETCH_MAX_ERROR_BYTES - reply->body.n;
         t->cut = n > room;
         return buf_put(&reply->body, p, t->cut ? room : n);
@@ -152,7 +152,8 @@ static size_t on_write(char *p, size_t size, size_t n, void *ud) {
     return t->rc || t->cut ? 0 : n;
 }
 
-/* The address that is about to be connected to: what a name resolved to a moment ago does not count. */
+/* Checks the address that libcurl is about to connect to. A check before name resolution would not be reliable: the
+ * name may resolve differently each time. */
 static curl_socket_t on_open(void *ud, curlsocktype purpose, struct curl_sockaddr *a) {
     struct transfer *t = ud;
     if (purpose != CURLSOCKTYPE_IPCXN) return CURL_SOCKET_BAD;
@@ -194,7 +195,7 @@ static int add_header(struct transfer *t, const char *line) {
 
 static int set_headers(struct transfer *t) {
     const struct fetch_request *r = &t->r;
-    int rc = add_header(t, "Expect:"); /* no waiting for 100 Continue */
+    int rc = add_header(t, "Expect:"); /* do not wait for status 100 */
     for (const char *const *h = r->headers; !rc && h && *h; h++) rc = add_header(t, *h);
     if (r->bearer && !rc) {
         struct buf b;
@@ -214,14 +215,14 @@ static void set_limits(CURL *c, const struct fetch_request *r) {
     curl_easy_setopt(c, CURLOPT_MAXREDIRS,
                      (long)(r->max_redirects > 0 ? r->max_redirects : FETCH_MAX_REDIRECTS));
     curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
-    /* what began encrypted stays so */
+    /* a request that began with HTTPS must stay encrypted */
     curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR,
                      str_starts(r->url, "https:") || str_starts(r->url, "HTTPS:") ? "https"
                                                                                   : "http,https");
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS,
                      (long)(r->connect_ms ? r->connect_ms : FETCH_DEFAULT_CONNECT_MS));
     if (r->total_ms) curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)r->total_ms);
-    /* a proxy's own address would be judged in place of the target's */
+    /* with a proxy, the proxy's address would be checked instead of the target's */
     if (r->public_only) curl_easy_setopt(c, CURLOPT_PROXY, "");
 }
 
@@ -295,7 +296,7 @@ static int judge(struct transfer *t, CURLcode code) {
     if (t->rc) return t->rc;
     if (t->cut) return 0;
     if (code == CURLE_OK) {
-        /* a body without a byte was never announced */
+        /* libcurl does not report an empty body */
         if (t->reply.status / 100 == 2 && !t->in_body) return take_body(t, "", 0);
         return 0;
     }
@@ -310,7 +311,7 @@ static int judge(struct transfer *t, CURLcode code) {
              : err_set(&t->e, code_of(code), "%s: %s", t->shown, curl_easy_strerror(code));
 }
 
-/* Cancelled, or too slow for too long: libcurl's own watch counts in seconds. */
+/* Checks for cancellation and for too little progress. libcurl's own check has a resolution of seconds. */
 static int watch(struct transfer *t) {
     const struct fetch_request *r = &t->r;
     if (r->is_cancelled && r->is_cancelled(r->ud))
@@ -345,7 +346,7 @@ static int finish(struct loop *l, struct transfer *t, int rc) {
     return verdict;
 }
 
-/* Starts what wants to start; *alive: whether anything runs or waits, *later: whether anything waits. */
+/* Starts the transfers that are ready. *alive: any transfer runs or waits; *later: any transfer waits. */
 static int start_all(struct loop *l, bool *alive, bool *later) {
     *alive = *later = false;
     for (int32_t i = 0; i < l->m->n; i++) {
@@ -370,7 +371,7 @@ static int start_all(struct loop *l, bool *alive, bool *later) {
     return 0;
 }
 
-/* Ends what is done, and what must end; *n_done: how many did. */
+/* Ends transfers that are complete, cancelled or too slow; *n_done: their number. */
 static int collect(struct loop *l, int *n_done) {
     int left;
     CURLMsg *msg;
@@ -422,7 +423,7 @@ int fetch_many(const struct fetch_many *m, struct err *e) {
     return rc;
 }
 
-/* ---- one alone ---- */
+/* ---- a single transfer ---- */
 
 struct single {
     const struct fetch_request *r;
@@ -445,7 +446,7 @@ static int single_done(void *ud, int32_t i, int rc, struct fetch_reply *reply, s
     struct single *s = ud;
     (void)i;
     *s->out = *reply;
-    buf_init(&reply->body, 0); /* now the caller's */
+    buf_init(&reply->body, 0); /* ownership passes to the caller */
     s->rc = rc;
     if (rc && s->e) *s->e = *e;
     return 0;
@@ -459,7 +460,7 @@ int fetch(const struct fetch_request *r, struct fetch_reply *out, struct err *e)
     return rc ? rc : s.rc;
 }
 
-/* What a server's error body says: the usual JSON shapes, else nothing. */
+/* Extracts the message from a server's error body, in the usual JSON forms; otherwise empty. */
 static void server_says(const struct fetch_reply *reply, char *out, size_t size) {
     out[0] = 0;
     static const char *const keys[] = {"\"message\"", "\"error\"", "\"detail\""};

@@ -50,7 +50,8 @@ bool hub_path_is_safe(const char *path) {
         bool begins = i == 0 || path[i - 1] == '/';
         if (c < 0x20 || c == 0x7f || c == '\\' || c == ':') return false;
         if (begins && (c == '/' || c == '.' || c == '-')) return false;
-        if (begins && strcspn(path + i, "/") > 240) return false; /* room for suffixes of ours */
+        /* leaves space for suffixes such as .sha256 */
+        if (begins && strcspn(path + i, "/") > 240) return false;
         depth += c == '/';
     }
     return path[n - 1] != '/' && depth <= HUB_MAX_DEPTH;
@@ -95,7 +96,7 @@ static int read_file(struct hub_list *l, const json_t *o, struct err *e) {
     if (!path) return err_set(e, CHIMERE_EFORMAT, "listing: a file has no 'rfilename'");
     if (!size) size = json_object_get(o, "size");
     json_int_t n = json_integer_value(size);
-    if (!hub_path_is_safe(path)) return 0; /* such as .gitattributes; nobody can mean it */
+    if (!hub_path_is_safe(path)) return 0; /* for example .gitattributes; it is not a model */
     if (!json_is_integer(size) || n < 0 || (uint64_t)n > HUB_MAX_FILE_BYTES)
         return err_set(e, CHIMERE_EFORMAT, "listing: '%.200s': expected a size of 0 to 4 TiB",
                        path);
@@ -134,14 +135,14 @@ int hub_list_read(struct hub_list *l, const char *json, size_t n, struct err *e)
     return rc;
 }
 
-/* ---- choosing ---- */
+/* ---- choice of a file ---- */
 
 static const char *base_of(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
 
-/* NAME-00002-of-00003.gguf: 2 of 3. False: no such name. */
+/* Parses NAME-00002-of-00003.gguf as part 2 of 3. Returns false if the name has no such form. */
 static bool split_of(const char *path, size_t *n_stem, unsigned *no, unsigned *count) {
     size_t n = strlen(path);
     char tail[24];
@@ -156,8 +157,8 @@ static bool split_of(const char *path, size_t *n_stem, unsigned *no, unsigned *c
     return *count >= 1 && *count <= HUB_MAX_PARTS && *no >= 1 && *no <= *count;
 }
 
-/* A model's weights, once per model: the first part of a split one. Projectors and matrices that belong to
- * a model are no models. */
+/* Returns true for a model's weights, once per model: the first part if it is split. Projectors and importance matrices
+ * do not count as models. */
 static bool is_model(const char *path) {
     const char *name = base_of(path);
     size_t n_stem;
@@ -183,7 +184,7 @@ static bool equal_nocase(const char *a, const char *b, size_t n) {
     return true;
 }
 
-/* Whether the name ends on the type: MODEL-Q4_K_M, MODEL.q4_k_m, Q4_K_M; not MODEL-IQ4_K_M. */
+/* Returns whether the name ends with the type: MODEL-Q4_K_M, MODEL.q4_k_m, Q4_K_M; but not MODEL-IQ4_K_M. */
 static bool has_type(const char *path, const char *type) {
     size_t n = stem_bytes(path), n_type = strlen(type);
     if (n < n_type || !equal_nocase(path + n - n_type, type, n_type)) return false;
@@ -218,7 +219,7 @@ static size_t find(const struct hub_list *l, const char *pick, size_t *first) {
     return n;
 }
 
-/* All parts must be there, one behind the other: the list is sorted. */
+/* Checks that all parts are present. They are consecutive, because the list is sorted. */
 static int count_parts(const struct hub_list *l, size_t first, size_t *n, struct err *e) {
     const char *path = l->files[first].path;
     size_t n_stem, stem;

@@ -1,7 +1,7 @@
-/* hub.h: a model hub's names and listings: which files of a repository are meant.
+/* hub.h: names and listings of a model hub: selects files of a repository.
  *
- * A listing is hostile: names that could leave the models directory are left out, sizes and hashes are
- * checked, counts have ceilings. No I/O; any thread. */
+ * A listing is not trusted: unsafe paths are skipped, sizes and hashes are checked, numbers of files are limited. No
+ * I/O; any thread. */
 #ifndef CHIMERE_NET_HUB_H
 #define CHIMERE_NET_HUB_H
 
@@ -14,7 +14,7 @@
 
 enum {
     HUB_MAX_FILES = 20000,
-    HUB_MAX_PARTS = 1024, /* of one split model; as GGUF_MAX_SPLITS */
+    HUB_MAX_PARTS = 1024, /* of one split model; equal to GGUF_MAX_SPLITS */
     HUB_MAX_PATH_BYTES = 1024,
     HUB_MAX_DEPTH = 8,
 };
@@ -29,29 +29,29 @@ struct hub_ref {
 int hub_parse(struct hub_ref *r, const char *text, struct err *e);
 
 struct hub_file {
-    const char *path; /* view: within the repository, harmless as a relative path */
+    const char *path; /* view: path within the repository, safe as a relative path */
     uint64_t size;
-    char sha256[65]; /* "" : the hub knows none */
+    char sha256[65]; /* "": not given by the hub */
 };
 
 struct hub_list {
     struct arena arena;
     struct hub_file *files; /* owned by the arena [n], sorted by path */
     size_t n, cap;
-    char revision[65]; /* of the listing; "" in a local one */
+    char revision[65]; /* revision of the listing; "" for a local one */
 };
 
 void hub_list_init(struct hub_list *l);
 void hub_list_fini(struct hub_list *l);
-/* 0, or CHIMERE_EINVAL: the path is left out (unsafe), CHIMERE_ELIMIT, CHIMERE_ENOMEM. */
+/* Returns 0; CHIMERE_EINVAL: the path is unsafe and was skipped; CHIMERE_ELIMIT, CHIMERE_ENOMEM. */
 int hub_list_add(struct hub_list *l, const char *path, uint64_t size, const char *sha256);
-/* Adds what the hub's JSON answer says. */
+/* Adds the files in the hub's JSON response. */
 int hub_list_read(struct hub_list *l, const char *json, size_t n, struct err *e);
 bool hub_path_is_safe(const char *path);
 
-/* The files that `pick` means: one, or all parts of a split model in order; *first indexes l->files and
- * the parts follow it. Without a pick: the only model, else Q4_K_M, else Q8_0. Refusals list what there
- * is. */
+/* Selects the files that `pick` names: one file, or all parts of a split model in order. *first is the index in
+ * l->files; the other parts follow it. Without a pick: the only model, else Q4_K_M, else Q8_0. An error lists the
+ * available files. */
 int hub_choose(const struct hub_list *l, const struct hub_ref *r, size_t *first, size_t *n,
                struct err *e);
 

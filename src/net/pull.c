@@ -24,9 +24,9 @@ static int join(char *out, size_t size, struct err *e, const char *dir, const st
     return err_set(e, CHIMERE_ELIMIT, "%.100s...: the path is too long", dir);
 }
 
-/* ---- what is there ---- */
+/* ---- local files ---- */
 
-/* links: names that lead to files elsewhere count too. */
+/* links: follow links to files outside the folder, too. */
 static int walk(struct hub_list *l, const char *root, const char *under, int depth, bool links) {
     char at[PATH_BYTES], name[HUB_MAX_PATH_BYTES + 300];
     snprintf(at, sizeof at, "%s/%s", root, under);
@@ -51,7 +51,7 @@ static int by_path(const void *a, const void *b) {
     return strcmp(((const struct hub_file *)a)->path, ((const struct hub_file *)b)->path);
 }
 
-/* The model among the files under root, to out. */
+/* Selects a model among the files under root; writes its path to out. */
 static int choose_under(const char *root, bool links, const struct hub_ref *r, char *out,
                         size_t out_size, struct err *e) {
     struct hub_list l;
@@ -112,7 +112,7 @@ static int list(const struct pull *p, const char *endpoint, const struct hub_ref
     return rc;
 }
 
-/* Path components as they stand in an address. */
+/* Appends a path, encoded for a URL. */
 static void encode(struct buf *b, const char *path) {
     for (const char *p = path; *p; p++) {
         unsigned char c = (unsigned char)*p;
@@ -123,7 +123,7 @@ static void encode(struct buf *b, const char *path) {
     }
 }
 
-/* The directory of the file, made, and certain to lie within the models directory. */
+/* Creates the file's directory and checks that it is within the models directory. */
 static int prepare_dir(const struct pull *p, const char *path, struct err *e) {
     char parent[PATH_BYTES], root[PATH_BYTES], real[PATH_BYTES];
     snprintf(parent, sizeof parent, "%s", path);
@@ -187,7 +187,7 @@ static int pull_file(const struct pull *p, const char *endpoint, const struct hu
     return rc;
 }
 
-/* A file that is partly there has taken its blocks already. */
+/* Bytes of a complete or partial file that already occupy the disk. */
 static uint64_t bytes_on_disk(const char *path) {
     char part[PATH_BYTES + 8];
     struct stat st;

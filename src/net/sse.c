@@ -24,7 +24,7 @@ void sse_fini(struct sse *s) {
 static int dispatch(struct sse *s) {
     int rc = 0;
     if (s->has_data) {
-        buf_cut(&s->data, s->data.n - 1); /* the newline behind the last line */
+        buf_cut(&s->data, s->data.n - 1); /* the newline after the last line */
         const struct sse_event ev = {.name = s->name.n ? s->name.p : "message",
                                      .data = s->data.p,
                                      .n_data = s->data.n,
@@ -41,7 +41,7 @@ static bool is_field(const struct sse *s, size_t n, const char *name) {
     return n == strlen(name) && !memcmp(s->line.p, name, n);
 }
 
-/* One line without its end. Fields that the standard does not know are ignored. */
+/* Handles one line without its end. Unknown fields are ignored, as the standard requires. */
 static int take_line(struct sse *s) {
     if (!s->line.n) return dispatch(s);
     const char *p = s->line.p, *colon = memchr(p, ':', s->line.n);
@@ -69,7 +69,7 @@ static int take_line(struct sse *s) {
     return 0;
 }
 
-/* A byte order mark may stand before the first line. */
+/* Skips a byte order mark before the first line. */
 static void drop_mark(struct sse *s) {
     if (!s->begun && s->line.n >= 3 && !memcmp(s->line.p, "\xEF\xBB\xBF", 3)) {
         memmove(s->line.p, s->line.p + 3, s->line.n - 3);
@@ -81,7 +81,7 @@ static void drop_mark(struct sse *s) {
 int sse_feed(struct sse *s, const char *p, size_t n) {
     const char *end = p + n;
     while (!s->failed && p < end) {
-        if (s->after_cr && *p == '\n') p++; /* CR LF is one end of line */
+        if (s->after_cr && *p == '\n') p++; /* CR LF is a single end of line */
         s->after_cr = false;
         const char *stop = p;
         while (stop < end && *stop != '\n' && *stop != '\r') stop++;

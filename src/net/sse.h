@@ -1,6 +1,6 @@
-/* sse.h: reader of server-sent events (WHATWG HTML, 9.2): bytes in any pieces -> events.
+/* sse.h: parses server-sent events (WHATWG HTML, 9.2) from bytes in pieces of any size.
  *
- * Feed it from fetch's on_body. One event's bytes have a ceiling. No I/O; any one thread. */
+ * Call it from fetch's on_body. The size of one event is limited. No I/O; use from any one thread. */
 #ifndef CHIMERE_NET_SSE_H
 #define CHIMERE_NET_SSE_H
 
@@ -10,25 +10,28 @@
 #include "base/buf.h"
 
 struct sse_event {    /* views, valid during the callback */
-    const char *name; /* "message" where the stream names none */
-    const char *data; /* lines joined with \n; NUL-terminated behind n_data */
+    const char *name; /* "message" if the stream does not name the event */
+    const char *data; /* lines joined with \n; followed by a NUL byte */
     size_t n_data;
-    const char *id; /* the last one given, "" at first */
+    const char *id; /* last id that was received; "" at first */
 };
 
 struct sse {
     struct buf line, data, name, id; /* owned */
     bool after_cr, has_data, begun;
-    int32_t retry_ms;                                      /* -1: never said */
-    int failed;                                            /* sticky */
-    int (*on_event)(void *ud, const struct sse_event *ev); /* a negative result ends the reading */
+    int32_t retry_ms; /* -1: not received */
+    /* the first error; returned by all later calls */
+    int failed;
+    int (*on_event)(void *ud, const struct sse_event *ev); /* a negative result stops the parser */
     void *ud;                                              /* borrowed */
 };
 
 void sse_init(struct sse *s, size_t max_event_bytes,
               int (*on_event)(void *ud, const struct sse_event *ev), void *ud);
-/* 0, what on_event returned, CHIMERE_ELIMIT or CHIMERE_ENOMEM; then every further call the same. */
+/* Returns 0, the result of on_event, CHIMERE_ELIMIT or CHIMERE_ENOMEM. After an error, every further call returns the
+ * same. */
 int sse_feed(struct sse *s, const char *p, size_t n);
-void sse_fini(struct sse *s); /* an event without its empty line is dropped, as the standard says */
+/* an event without its final empty line is dropped, as the standard requires */
+void sse_fini(struct sse *s);
 
 #endif
