@@ -24,7 +24,7 @@ int llama_lib_find(char *out, size_t out_size, struct err *e) {
 static void take_line(int level, const char *line) {
     if (level == 2) log_error("libllama aborts: %s", line);
     else if (level == 0)
-        log_info("libllama: %s", line); /* the caller's error repeats the last one */
+        log_info("libllama: %s", line); /* the caller's error contains the last line */
     else log_debug("libllama: %s", line);
 }
 
@@ -55,8 +55,7 @@ static int load(const char *path, llama_lib_log *log, struct err *e) {
     if (!symbol)
         return err_set(e, CHIMERE_EUNSUPPORTED, "%s: expected the symbol %s, got a library without",
                        path, LLAMA_SHIM_SYMBOL);
-    memcpy(&entry, &symbol,
-           sizeof entry); /* ISO C knows no cast between the two kinds of pointer */
+    memcpy(&entry, &symbol, sizeof entry); /* ISO C has no cast from object to function pointer */
     const struct llama_shim *s = entry();
     rc = check(s, path, log, e);
     if (!rc) loaded = s;

@@ -21,26 +21,26 @@ enum {
 };
 
 struct shim_image {
-    int32_t *ids; /* owned: ids, and behind them the rows */
+    int32_t *ids; /* owned: ids, followed by the rows */
     size_t n_id, n_row_byte;
 };
 
 struct shim_model {
-    pthread_mutex_t lock; /* one message at a time; guards all below */
+    pthread_mutex_t lock; /* allows one message at a time; guards all fields below */
     struct child child;
     bool is_dead;
     char path[4096], mmproj[4096];
-    struct llama_shim_params p; /* path, mmproj: the fields above */
+    struct llama_shim_params p; /* its path and mmproj are the fields above */
     struct llama_shim_info info;
     char *loras[LLAMA_SHIM_MAX_LORAS]; /* owned: paths */
     int32_t n_lora;
     uint32_t epoch;
-    char last_error[256];   /* of libllama's log */
-    unsigned char *message; /* owned [cap]: of run */
+    char last_error[256];   /* last error line of libllama's log */
+    unsigned char *message; /* owned [cap]: buffer for the message of run */
     size_t cap;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two variables below */
 static char library_path[4096];
 static char library_name[128];
 
@@ -84,7 +84,7 @@ static bool send_message(struct shim_model *m, const struct wire_head *h, const 
     return ok;
 }
 
-/* *h: the message's head, then the reply's. out [n_out]: what comes with the reply, exactly so much. */
+/* *h: in: header of the message; out: header of the reply. out [n_out]: data of the reply, exactly this size. */
 static int call(struct shim_model *m, struct wire_head *h, const struct part *parts, int n_part,
                 void *out, size_t n_out, char *text) {
     h->n_byte = 0;
@@ -101,7 +101,7 @@ static int call(struct shim_model *m, struct wire_head *h, const struct part *pa
     return h->rc;
 }
 
-/* ---- starting, and starting again ---- */
+/* ---- start and restart ---- */
 
 static int open_child(struct shim_model *m, char *text) {
     const struct llama_shim_params *p = &m->p;
@@ -193,7 +193,7 @@ static int process_open_model(struct shim_model **out, const struct llama_shim_p
              LLAMA_SHIM_MAX_LORAS * sizeof(struct wire_lora) +
              (size_t)p->n_batch * sizeof(int32_t) +
              (size_t)m->info.n_row_max * (size_t)m->info.n_row_embd * sizeof(float);
-    m->message = rc ? NULL : mem_alloc(m->cap); /* a step does not allocate */
+    m->message = rc ? NULL : mem_alloc(m->cap); /* so that a step does not allocate */
     if (!rc && !m->message) rc = fail(text, CHIMERE_ENOMEM, "out of memory");
     *info = m->info;
     if (rc) process_close(m);
@@ -274,7 +274,7 @@ static int process_run(struct shim_model *m, const struct llama_shim_item *items
     return rc;
 }
 
-/* One message of a process that lives; otherwise: what a dead one answers. */
+/* Sends one message if the process is alive; otherwise returns `dead`. */
 static int64_t ask(struct shim_model *m, struct wire_head h, const struct part *part, void *out,
                    size_t n_out, int64_t dead) {
     char text[LLAMA_SHIM_TEXT];
@@ -286,7 +286,7 @@ static int64_t ask(struct shim_model *m, struct wire_head h, const struct part *
 }
 
 static bool process_seq_remove(struct shim_model *m, int32_t seq, int64_t from) {
-    /* a dead one has lost it with all others */
+    /* a process that has ended has lost all sequences */
     return ask(m, (struct wire_head){.op = WIRE_REMOVE, .a = seq, .b = from}, NULL, NULL, 0, 1);
 }
 
@@ -294,7 +294,7 @@ static void process_seq_share(struct shim_model *m, int32_t seq, int32_t to, int
     ask(m, (struct wire_head){.op = WIRE_SHARE, .a = seq, .b = to, .c = n}, NULL, NULL, 0, 0);
 }
 
-/* ---- states, adapters, vectors ---- */
+/* ---- states, adapters, embeddings ---- */
 
 static size_t process_state_bytes(struct shim_model *m, int32_t seq) {
     return (size_t)ask(m, (struct wire_head){.op = WIRE_STATE_BYTES, .a = seq}, NULL, NULL, 0, 0);
@@ -342,7 +342,7 @@ static uint32_t process_epoch(const struct shim_model *m) {
     return n;
 }
 
-/* ---- images: decoded and encoded there, their rows kept here, so that they outlive it ---- */
+/* ---- images: decoded and encoded in the process; their rows are kept here, so that they survive its end ---- */
 
 static void process_image_close(struct shim_image *i) {
     if (i) mem_free(i->ids);

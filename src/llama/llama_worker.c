@@ -1,4 +1,4 @@
-/* llama_worker.c: the process that has loaded libllama: reads messages, calls the functions, replies. */
+/* llama_worker.c: the child process that has loaded libllama: reads messages, calls the functions, replies. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,14 +16,14 @@ struct worker {
     int32_t n_out;
     struct shim_lora *loras[LLAMA_SHIM_MAX_LORAS];
     int32_t n_lora;
-    struct shim_image *image; /* owned: to be read; NULL: none */
+    struct shim_image *image; /* owned: encoded and not read yet; NULL: none */
     struct llama_shim_image image_info;
-    unsigned char *data; /* owned: what came with the message, and a zero after it */
+    unsigned char *data; /* owned: data of the message, followed by a zero byte */
     size_t n;
     char text[LLAMA_SHIM_TEXT];
 };
 
-static struct worker worker; /* the process has one; libllama's log knows no other */
+static struct worker worker; /* global, because libllama's log callback has no argument for it */
 
 static void send_log(int level, const char *line) {
     size_t n = strlen(line);
@@ -32,7 +32,7 @@ static void send_log(int level, const char *line) {
     if (child_write(&worker.parent, &h, sizeof h)) child_write(&worker.parent, line, n);
 }
 
-/* rc 0: n bytes of data; else the sentence. */
+/* Sends a reply. rc 0: n bytes of data; otherwise the error sentence. */
 static bool reply(struct worker *w, int rc, int64_t a, const void *data, size_t n) {
     struct wire_head h = {.op = WIRE_REPLY,
                           .rc = rc,
@@ -79,7 +79,7 @@ static bool open_model(struct worker *w) {
     return reply(w, rc, 0, &w->info, sizeof w->info);
 }
 
-/* The message's items over its tokens; NULL: they do not fit together. */
+/* Reads items and tokens from the message. NULL: their sizes are not consistent. */
 static struct llama_shim_item *take_items(const struct worker *w, int64_t n, int64_t n_lora) {
     size_t head = (size_t)n * sizeof(struct wire_item) + (size_t)n_lora * sizeof(struct wire_lora);
     if (n < 1 || n > 1 << 16 || n_lora < 0 || n_lora > w->n_lora || head > w->n) return NULL;
@@ -109,7 +109,7 @@ static struct llama_shim_item *take_items(const struct worker *w, int64_t n, int
     return items;
 }
 
-/* Logits go to the shared memory, which the parent has sized by now. */
+/* Writes the logits to the shared memory; the parent has already set its size. */
 static int run_items(struct worker *w, const struct llama_shim_item *items, int32_t n,
                      int32_t n_lora) {
     struct llama_shim_lora loras[LLAMA_SHIM_MAX_LORAS];
@@ -195,7 +195,7 @@ static bool read_image(struct worker *w) {
     return ok;
 }
 
-/* False: the parent has ended, or a message that it never sends. */
+/* Handles one message. Returns false if the parent has ended, or the message is invalid. */
 static bool serve(struct worker *w, const struct wire_head *h) {
     int32_t id = (int32_t)h->a;
     if (h->op == WIRE_START) return start(w);

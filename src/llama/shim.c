@@ -1,7 +1,7 @@
-/* shim.c: chimere-llama.so, the functions of llama_shim.h over libllama. Not a part of libchimere.
+/* shim.c: chimere-llama.so, the implementation of llama_shim.h with libllama. It is not part of libchimere.
  *
- * Only this file and shim_compat.h see llama.h. A context has one unified memory of cells; sequences share cells where
- * libllama's memory allows it. Batches are formed here from items; libllama cuts them into what it computes at once. */
+ * Only this file and shim_compat.h include llama.h. A context has one unified memory of KV cells; sequences share cells
+ * if libllama's memory supports it. This file builds batches from items; libllama divides them into micro-batches. */
 #include "llama/llama_shim.h"
 
 #include <stdarg.h>
@@ -19,19 +19,19 @@ struct shim_model {
     struct llama_model *model;       /* owned */
     struct llama_context *ctx;       /* owned */
     const struct llama_vocab *vocab; /* view */
-    compat_mtmd *eyes;               /* owned; NULL: it sees nothing */
+    compat_mtmd *eyes;               /* owned; NULL: no images */
     int32_t n_row_embd;
     struct llama_batch batch; /* owned */
     int32_t n_batch, n_vocab, n_embd, n_out;
-    struct llama_shim_lora loras[LLAMA_SHIM_MAX_LORAS]; /* in use by ctx */
+    struct llama_shim_lora loras[LLAMA_SHIM_MAX_LORAS]; /* adapters that ctx currently uses */
     int32_t n_lora;
     bool embeds;
 };
 
-/* ---- what libllama logs ---- */
+/* ---- libllama's log ---- */
 
 static void (*log_line)(int level, const char *line);
-static _Thread_local char last_error[256]; /* of the call that runs on this thread */
+static _Thread_local char last_error[256]; /* of the current call on this thread */
 
 static void take_log(enum ggml_log_level level, const char *text, void *ud) {
     (void)ud;
@@ -41,8 +41,9 @@ static void take_log(enum ggml_log_level level, const char *text, void *ud) {
     size_t n = strlen(line);
     while (n && (line[n - 1] == '\n' || line[n - 1] == ' ')) line[--n] = 0;
     if (!n) return;
+    /* keep the first error line, which names the cause */
     if (level == GGML_LOG_LEVEL_ERROR && !last_error[0])
-        memcpy(last_error, line, sizeof last_error); /* the first names the cause */
+        memcpy(last_error, line, sizeof last_error);
     if (log_line) log_line(level == GGML_LOG_LEVEL_ERROR ? 0 : 1, line);
 }
 
@@ -110,7 +111,8 @@ static int open_context(struct shim_model *m, const struct llama_shim_params *p,
     c.embeddings = p->embeds;
     c.type_k = (enum ggml_type)p->k_type;
     c.type_v = (enum ggml_type)p->v_type;
-    if (!p->embeds) compat_context(&c, p->n_out > n_seq ? p->n_out : n_seq); /* it asserts that */
+    /* libllama asserts that n_outputs_max >= n_seq_max */
+    if (!p->embeds) compat_context(&c, p->n_out > n_seq ? p->n_out : n_seq);
     m->ctx = llama_init_from_model(m->model, c);
     if (!m->ctx)
         return fail(text, CHIMERE_EDEVICE, "libllama makes no context of %lld tokens: %s",
@@ -206,7 +208,7 @@ static int use_loras(struct shim_model *m, const struct llama_shim_lora *loras, 
     return 0;
 }
 
-/* Rows of logits that items want: libllama asserts that they are as few as were promised. */
+/* Counts the rows of logits that items want: libllama asserts that they do not exceed n_outputs_max. */
 static int32_t n_rows(const struct llama_shim_item *items, int32_t n) {
     int32_t n_row = 0;
     for (int32_t i = 0; i < n; i++) n_row += items[i].all ? items[i].n_tok : items[i].last;
@@ -240,13 +242,13 @@ static int decode(struct shim_model *m, char *text) {
     return fail(text, CHIMERE_EDEVICE, "libllama fails with %d: %s", rc, reason());
 }
 
-/* The one item's rows in place of tokens. */
+/* Evaluates the single item's rows instead of tokens. */
 static int decode_rows(struct shim_model *m, const struct llama_shim_item *item, char *text) {
     struct llama_batch own = m->batch;
     if (!m->eyes || item->n_tok > UBATCH)
         return fail(text, CHIMERE_ELIMIT, "image: expected at most %d rows at once", UBATCH);
     m->batch.token = NULL;
-    m->batch.embd = (float *)(uintptr_t)item->rows; /* libllama reads them */
+    m->batch.embd = (float *)(uintptr_t)item->rows; /* libllama only reads them */
     if (item->is_whole) llama_set_causal_attn(m->ctx, false);
     int rc = decode(m, text);
     if (item->is_whole) llama_set_causal_attn(m->ctx, true);
@@ -291,7 +293,7 @@ static size_t shim_state_load(struct shim_model *m, int32_t seq, const void *in,
     return compat_state_set(m->ctx, in, n, seq);
 }
 
-/* ---- adapters and vectors ---- */
+/* ---- adapters and embeddings ---- */
 
 static int shim_lora_open(struct shim_model *m, const char *path, struct shim_lora **out,
                           char *text) {
@@ -320,7 +322,8 @@ static int shim_embed(struct shim_model *m, const int32_t *tokens, int32_t n, fl
         return 0;
     }
     memset(out, 0, (size_t)m->n_embd * sizeof *out);
-    for (int32_t t = 0; t < n; t++) { /* as our own: the mean, unless the file names another way */
+    /* the mean, as in our embed.c, unless the file specifies another pooling */
+    for (int32_t t = 0; t < n; t++) {
         const float *v = llama_get_embeddings_ith(m->ctx, t);
         if (!v) return fail(text, CHIMERE_EDEVICE, "libllama gives no vector: %s", reason());
         for (int32_t i = 0; i < m->n_embd; i++) out[i] += v[i] / (float)n;

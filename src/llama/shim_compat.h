@@ -1,8 +1,8 @@
-/* shim_compat.h: one set of names over the libllamas of the field; for shim.c alone.
+/* shim_compat.h: one set of names for the different versions of libllama; included only by shim.c.
  *
- * CMake looks into the user's llama.h and defines what it has: CHIMERE_LLAMA_HAS_MEMORY (llama_memory_*: llama.cpp since
- * 2025; without it ik_llama.cpp's llama_kv_cache_* and llama_lora_adapter_*), _VERSION (llama_version), _OUTPUTS
- * (n_outputs_max), _LORAS (llama_set_adapters_lora), _ABORT (ggml_set_abort_callback). */
+ * CMake inspects the user's llama.h and defines what it supports: CHIMERE_LLAMA_HAS_MEMORY (llama_memory_*: llama.cpp
+ * since 2025; without it, llama_kv_cache_* and llama_lora_adapter_* of ik_llama.cpp), _VERSION (llama_version),
+ * _OUTPUTS (n_outputs_max), _LORAS (llama_set_adapters_lora), _ABORT (ggml_set_abort_callback). */
 #ifndef CHIMERE_LLAMA_SHIM_COMPAT_H
 #define CHIMERE_LLAMA_SHIM_COMPAT_H
 
@@ -28,7 +28,7 @@ static void compat_seq_cp(struct llama_context *c, int32_t seq, int32_t to, llam
 }
 static void compat_clear(struct llama_context *c) {
     if (llama_get_memory(c))
-        llama_memory_clear(llama_get_memory(c), false); /* encoders have none */
+        llama_memory_clear(llama_get_memory(c), false); /* encoders have no memory */
 }
 static size_t compat_state_size(struct llama_context *c, int32_t seq) {
     return llama_state_seq_get_size(c, seq);
@@ -47,16 +47,16 @@ static bool compat_is_attention(const struct llama_model *m) {
     return !llama_model_is_recurrent(m) && !llama_model_is_hybrid(m);
 }
 static void compat_model_free(struct llama_model *m) { llama_model_free(m); }
-/* Whether libllama has a device to compute on; those that are libraries of their own are searched for in dir. */
+/* Returns whether libllama has a device to compute on. Devices in separate libraries are searched for in dir. */
 static bool compat_devices(const char *dir) {
     if (!ggml_backend_dev_count()) ggml_backend_load_all_from_path(dir);
     return ggml_backend_dev_count() > 0;
 }
 static void compat_context(struct llama_context_params *p, int32_t n_out) {
-    p->swa_full =
-        true; /* else positions beyond the window are gone, and with them rewinding and copies */
-    p->kv_unified =
-        true; /* else the context is divided by the sequences, and none can share cells */
+    /* without it, positions before the window are dropped, which prevents rewinding and copying */
+    p->swa_full = true;
+    /* without it, the context is divided among the sequences, and they cannot share cells */
+    p->kv_unified = true;
 #ifdef CHIMERE_LLAMA_HAS_OUTPUTS
     p->n_outputs_max = (uint32_t)n_out;
 #else
@@ -104,7 +104,7 @@ static bool compat_is_attention(const struct llama_model *m) {
 }
 static void compat_model_free(struct llama_model *m) { llama_free_model(m); }
 static bool compat_devices(const char *dir) {
-    (void)dir; /* they are linked in */
+    (void)dir; /* its devices are linked in */
     return true;
 }
 static void compat_context(struct llama_context_params *p, int32_t n_out) { (void)p, (void)n_out; }

@@ -1,7 +1,7 @@
-/* shim_mtmd.h: images by libmtmd, or none; for shim.c alone.
+/* shim_mtmd.h: images with libmtmd, or an empty implementation; included only by shim.c.
  *
- * CMake defines CHIMERE_LLAMA_HAS_MTMD if mtmd.h and libmtmd are there with the functions used here. An image becomes the
- * chunks that libmtmd makes of it: tokens of the text model around and between them, and runs of rows. */
+ * CMake defines CHIMERE_LLAMA_HAS_MTMD if mtmd.h and libmtmd exist with the functions used here. libmtmd converts an
+ * image to chunks: tokens of the text model around and between the images, and runs of rows. */
 #ifndef CHIMERE_LLAMA_SHIM_MTMD_H
 #define CHIMERE_LLAMA_SHIM_MTMD_H
 
@@ -42,7 +42,7 @@ static compat_mtmd *compat_mtmd_open(const char *path, const struct llama_model 
     return mtmd_init_from_file(path, model, p);
 }
 static void compat_mtmd_free(compat_mtmd *c) { mtmd_free(c); }
-/* NULL, or why its images cannot be run here. */
+/* Returns NULL, or the reason why its images cannot be used. */
 static const char *compat_mtmd_lacks(const compat_mtmd *c) {
     if (!mtmd_support_vision(c)) return "it sees no images";
     if (mtmd_decode_use_mrope(c))
@@ -60,7 +60,7 @@ static bool compat_grow(struct shim_image *i, int32_t n_tok, int32_t n_row) {
     return ids && (rows || !n_row);
 }
 
-/* Chunk number k. */
+/* Appends chunk number k to i. */
 static bool compat_chunk(compat_mtmd *c, struct shim_image *i, const mtmd_input_chunk *chunk,
                          int32_t k) {
     int32_t n = (int32_t)mtmd_input_chunk_get_n_tokens(chunk);
@@ -83,7 +83,7 @@ static bool compat_chunk(compat_mtmd *c, struct shim_image *i, const mtmd_input_
     return true;
 }
 
-/* NULL, or what failed. */
+/* Returns NULL, or what failed. */
 static const char *compat_image(compat_mtmd *c, const void *data, size_t n, struct shim_image *i) {
     const char *marker = mtmd_default_marker();
     const struct mtmd_input_text text = {
