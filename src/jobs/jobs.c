@@ -10,20 +10,20 @@
 #include "store/job.h"
 
 struct jobs_run {
-    struct jobs_run *next; /* in order of posting */
+    struct jobs_run *next; /* list in the order of posting */
     struct jobs *jobs;     /* view */
     struct jobs_status s;  /* guarded by the runner's lock */
     struct jobs_spec spec; /* kind and name are not used */
     _Atomic bool cancelled;
     int n_waiting;       /* callers in jobs_wait; keeps an ended job from being freed */
-    int64_t row;         /* of the history; 0: none. Used by the job's worker alone */
+    int64_t row;         /* row in the history; 0: none. Only the job's worker uses it */
     int64_t recorded_ns; /* same */
 };
 
 struct jobs {
     struct store *store; /* borrowed; or NULL */
     int max_queued;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the following fields */
     pthread_cond_t changed;
     struct jobs_run *first; /* owned list */
     int64_t last_id;
@@ -40,7 +40,7 @@ const char *jobs_state_name(enum jobs_state s) {
 
 /* ---- history ---- */
 
-/* Writes a copy of the status, so that the store is never waited for under the lock. */
+/* Writes a copy of the status to the store, so that the lock is not held while the store is slow. */
 static void record(struct jobs_run *r, const struct jobs_status *s) {
     struct store *store = r->jobs->store;
     if (!store) return;
@@ -60,7 +60,7 @@ static void record(struct jobs_run *r, const struct jobs_status *s) {
     r->recorded_ns = clock_ns();
 }
 
-/* ---- the list; all with the lock held ---- */
+/* ---- the list of jobs; call with the lock held ---- */
 
 static bool has_ended(const struct jobs_run *r) { return r->s.state >= JOBS_DONE; }
 
@@ -87,7 +87,7 @@ static struct jobs_run *pick(const struct jobs *j) {
     return best;
 }
 
-/* Frees the oldest ended jobs beyond JOBS_KEPT. */
+/* Frees the oldest ended jobs if there are more than JOBS_KEPT. */
 static void prune(struct jobs *j) {
     for (struct jobs_run **at = &j->first; *at && j->n_ended > JOBS_KEPT;) {
         struct jobs_run *r = *at;
@@ -103,8 +103,9 @@ static void prune(struct jobs *j) {
 
 /* ---- running ---- */
 
-/* Marks a job that does not count as queued any more, then records it and frees its argument. Takes the lock
- * held and returns with it held; drop and history run without it, and only then is the job ended for others. */
+/* Ends a job that is no longer counted as queued: sets its state, records it and frees its argument. Call with the lock
+ * held; it is held again on return. drop and the store are called without it. Other threads see the job as ended only
+ * after that. */
 static void end(struct jobs_run *r, enum jobs_state state, const char *error) {
     struct jobs *j = r->jobs;
     struct jobs_status s = r->s;
@@ -123,7 +124,7 @@ static void end(struct jobs_run *r, enum jobs_state state, const char *error) {
     pthread_cond_broadcast(&j->changed);
 }
 
-/* A queued job leaves the queue; until end() it counts as running, so that nobody else picks it. */
+/* Takes a queued job out of the queue. Until end() it counts as running, so that no other worker takes it. */
 static void claim(struct jobs_run *r) {
     r->s.state = JOBS_RUNNING;
     r->jobs->n_queued--;
@@ -213,7 +214,7 @@ void jobs_close(struct jobs *j) {
     pthread_cond_broadcast(&j->changed);
     pthread_mutex_unlock(&j->lock);
     for (int i = 0; i < j->n_worker; i++) pthread_join(j->workers[i], NULL);
-    j->store = NULL; /* a locked store would be waited for once per queued job */
+    j->store = NULL; /* otherwise a locked store would delay the end of each queued job */
     pthread_mutex_lock(&j->lock);
     for (struct jobs_run *r = j->first; r;) {
         bool queued = r->s.state == JOBS_QUEUED;
@@ -221,7 +222,7 @@ void jobs_close(struct jobs *j) {
             claim(r);
             end(r, JOBS_CANCELLED, "");
         }
-        r = queued ? j->first : r->next; /* end() may have freed the neighbours */
+        r = queued ? j->first : r->next; /* end() may have freed neighbours in the list */
     }
     pthread_mutex_unlock(&j->lock);
     for (struct jobs_run *r = j->first, *next; r; r = next) {
