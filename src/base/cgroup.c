@@ -5,12 +5,12 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* Files of one version's controllers, below a group's folder. */
+/* Files of one version's controllers, in a group's folder. */
 struct cpu_files {
-    const char *quota, *period; /* period NULL: the second number of quota */
+    const char *quota, *period; /* period NULL: it is the second number in the file quota */
 };
 struct memory_files {
-    const char *limit, *used, *stat, *cache; /* cache: the field of stat */
+    const char *limit, *used, *stat, *cache; /* cache: name of the field in the file stat */
 };
 static const struct cpu_files cpu_v2 = {"cpu.max", NULL};
 static const struct cpu_files cpu_v1 = {"cpu.cfs_quota_us", "cpu.cfs_period_us"};
@@ -19,7 +19,7 @@ static const struct memory_files memory_v2 = {"memory.max", "memory.current", "m
 static const struct memory_files memory_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                                               "memory.stat", "total_cache"};
 
-/* The numbers at the beginning of DIR/NAME; how many of two there are. "max" is none. */
+/* Reads up to two numbers at the beginning of DIR/NAME; returns how many there are. "max" is not a number. */
 static int numbers(const char *dir, const char *name, unsigned long long out[2]) {
     char path[PATH_BYTES];
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path) return 0;
@@ -28,7 +28,7 @@ static int numbers(const char *dir, const char *name, unsigned long long out[2])
     long long a = -1, b = -1;
     int n = fscanf(f, "%lld %lld", &a, &b);
     fclose(f);
-    if (n < 1 || a < 0) return 0; /* -1: no limit, in version 1 */
+    if (n < 1 || a < 0) return 0; /* -1: no limit (version 1) */
     out[0] = (unsigned long long)a;
     out[1] = b > 0 ? (unsigned long long)b : 0;
     return n;
@@ -65,8 +65,8 @@ static void see_memory(const char *dir, const struct memory_files *f, struct cgr
     if (left < out->memory_bytes) out->memory_bytes = left;
 }
 
-/* Every group from the mount's root down to path. A path that is not there (of a container without a
- * namespace of its own) still leaves the root. */
+/* Reads every group from the mount's root down to path. If path does not exist (in a container without its own
+ * namespace), at least the root is read. */
 static void see_groups(const char *mount, const char *path, const struct cpu_files *cpu,
                        const struct memory_files *memory, struct cgroup_limits *out) {
     char dir[PATH_BYTES];
@@ -88,7 +88,7 @@ static bool has_controller(const char *list, const char *name) {
     return false;
 }
 
-/* One line of /proc/self/cgroup: "ID:CONTROLLERS:PATH"; version 2 names no controllers. */
+/* Reads one line of /proc/self/cgroup: "ID:CONTROLLERS:PATH"; version 2 has no controllers in it. */
 static void see_line(char *line, const char *root, struct cgroup_limits *out) {
     char mount[PATH_BYTES];
     char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;

@@ -1,7 +1,7 @@
-/* cgroup.h: what the control groups that this process is in leave it of processors and memory.
+/* cgroup.h: the limits that control groups set for this process: processors and memory.
  *
- * Reads version 2 (unified and nested: systemd units, containers) and version 1. A limit of any group on the
- * way from the process's own up to the root holds, so the tightest one counts. No state; any thread. */
+ * Supports version 2 (unified and nested: systemd units, containers) and version 1. Every group from the process's
+ * group up to the root applies, so the smallest limit counts. No state; any thread. */
 #ifndef CHIMERE_BASE_CGROUP_H
 #define CHIMERE_BASE_CGROUP_H
 
@@ -9,12 +9,12 @@
 #include <stdint.h>
 
 struct cgroup_limits {
-    double n_cpu; /* processors that the quota pays for; 0: no limit */
-    uint64_t
-        memory_bytes; /* that may still be taken, page cache counted as free; UINT64_MAX: no limit */
+    double n_cpu; /* processors that the quota allows; 0: no limit */
+    /* memory that may still be allocated, counting page cache as free; UINT64_MAX: no limit */
+    uint64_t memory_bytes;
 };
 
-/* self: as /proc/self/cgroup; root: where the hierarchies are mounted; NULL: the system's own. */
+/* self: contents as in /proc/self/cgroup; root: mount point of the hierarchies; NULL: the system's. */
 void cgroup_read(const char *self, const char *root, struct cgroup_limits *out);
 
 #endif

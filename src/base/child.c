@@ -34,7 +34,7 @@ static int spawn(struct child *c, int theirs, const char *path, const char *comm
     sigemptyset(&none);
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attr);
-    /* own group: an interrupt from the terminal is the parent's, which ends this process when it is done */
+    /* a separate process group: an interrupt from the terminal reaches only the parent, which then ends the child */
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawn_file_actions_adddup2(&actions, theirs, CHILD_FD);
@@ -47,7 +47,7 @@ static int spawn(struct child *c, int theirs, const char *path, const char *comm
     return rc;
 }
 
-/* Descriptors above those that the child's ends are put to, so that one does not overwrite the other. */
+/* Duplicates a descriptor to a number above those of the child's ends, so that these do not overwrite each other. */
 static int above(int fd) {
     int high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 16);
     if (fd >= 0) close(fd);
@@ -102,7 +102,8 @@ bool child_read(struct child *c, void *data, size_t n) {
 }
 
 int child_share(struct child *c, size_t n, struct err *e) {
-    if (c->pid) { /* sealed, so that the other side cannot take pages away under our reads */
+    /* sealed, so that the other side cannot shrink the memory while it is being read */
+    if (c->pid) {
         if (ftruncate(c->shared, (off_t)n) ||
             fcntl(c->shared, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
             return err_set(e, CHIMERE_ENOMEM, "a process: no shared memory of %zu bytes", n);

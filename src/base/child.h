@@ -1,7 +1,8 @@
-/* child.h: this program started once more, for work that may end its process; a socket and shared memory between.
+/* child.h: starts this program again as a child process, for work that may end its process. The two processes share a
+ * socket and memory.
  *
- * The parent starts it with a hidden command; the child takes both ends by child_self. Messages are bytes: what they
- * mean is the caller's. Reading and writing block, and fail once the other side has ended. One thread at a time. */
+ * The parent starts the child with a hidden command; the child opens both with child_self. Messages are bytes whose
+ * meaning the caller defines. Reading and writing block, and fail if the other side has ended. One thread at a time. */
 #ifndef CHIMERE_BASE_CHILD_H
 #define CHIMERE_BASE_CHILD_H
 
@@ -11,23 +12,23 @@
 #include "base/err.h"
 
 struct child {
-    long pid;       /* of the other side; 0 in the child itself */
-    int fd, shared; /* owned: socket, and memory without a name */
+    long pid;       /* the child's process id; 0 in the child itself */
+    int fd, shared; /* owned: a socket, and an anonymous memory file */
     void *map;      /* owned [n_map]; NULL: not mapped */
     size_t n_map;
 };
 
-/* Starts this program's own file with the one argument `command`. Its standard error is ours. */
+/* Starts this program's file with the single argument `command`. The child writes to the same standard error. */
 int child_start(struct child *c, const char *command, struct err *e);
-/* In the process that was started. */
+/* Call in the child process. */
 void child_self(struct child *c);
-/* False: the other side has ended. */
+/* Return false if the other side has ended. */
 bool child_write(struct child *c, const void *data, size_t n);
 bool child_read(struct child *c, void *data, size_t n);
-/* Memory of n bytes that both sides see, zeroed at first; the parent sizes it before the child maps it. */
+/* Creates n bytes of zeroed memory that both sides see. The parent sets the size before the child maps it. */
 int child_share(struct child *c, size_t n, struct err *e);
-/* Closes the socket, waits for its end, and frees. how [n]: "ended with status 1", "was ended by signal 6 (Aborted)"; may
- * be NULL. */
+/* Closes the socket, waits for the child's end, and frees the memory. how [n]: "ended with status 1", "was ended by
+ * signal 6 (Aborted)"; may be NULL. */
 void child_end(struct child *c, char *how, size_t n);
 
 #endif

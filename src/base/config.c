@@ -18,7 +18,7 @@ enum { MAX_OPT = 320, MAX_LIST = 4096, MAX_CONFIG_BYTES = 1 << 20 };
 struct value {
     const struct cfg_opt *opt;
     enum cfg_origin origin;
-    char *text;   /* owned; last value as given, NULL: unset */
+    char *text;   /* owned; the last value as text; NULL: unset */
     char **items; /* owned; CFG_LIST */
     size_t n_item;
     bool b;
@@ -47,7 +47,8 @@ static struct value *find(const struct cfg *c, const char *name) {
     return v && is_own(v->opt) ? v : NULL;
 }
 
-/* As a flag: other spellings too, and '_' for '-'. NULL: unknown to this command; *hint may then help. */
+/* Finds the option of a flag, including its aliases and with '_' for '-'. NULL: this command does not have it; *hint
+ * may then explain. */
 static struct value *find_flag(const struct cfg *c, const char *flag, const char **hint) {
     char name[64];
     size_t n = 0;
@@ -66,7 +67,7 @@ static const struct value *need(const struct cfg *c, const char *name) {
     const struct value *v = find(c, name);
     if (!v) {
         fprintf(stderr, "chimere: option %s is in no table\n", name);
-        abort(); /* a programming error: the caller asks for what its table lacks */
+        abort(); /* a programming error: the option is not in the tables */
     }
     return v;
 }
@@ -102,7 +103,7 @@ static int list_add(struct value *v, const char *text, struct err *e) {
     return 0;
 }
 
-/* Stores one textual value; `where` names its source in errors. */
+/* Stores one value given as text; `where` names its source in errors. */
 static int store(struct value *v, const char *text, enum cfg_origin origin, const char *where,
                  struct err *e) {
     const struct cfg_opt *o = v->opt;
@@ -136,7 +137,8 @@ static int store(struct value *v, const char *text, enum cfg_origin origin, cons
     }
     if (!ok) return err_set(e, CHIMERE_EINVAL, "%s: expected %s, got '%.80s'", where, want, text);
     if (o->type == CFG_LIST) {
-        if (v->origin != origin) { /* a stronger source replaces the weaker one's list */
+        /* a source of higher priority replaces the list of the lower one */
+        if (v->origin != origin) {
             for (size_t i = 0; i < v->n_item; i++) mem_free(v->items[i]);
             v->n_item = 0;
         }
@@ -183,7 +185,7 @@ static int load_env(struct cfg *c, struct err *e) {
     return 0;
 }
 
-/* Top level of the file: a mapping from option name to a scalar or a sequence of scalars. */
+/* Reads the top level of the file: a mapping from option names to scalars or sequences of scalars. */
 static int load_yaml(struct cfg *c, const char *path, yaml_document_t *doc, bool strict,
                      struct err *e) {
     yaml_node_t *root = yaml_document_get_root_node(doc);
@@ -200,7 +202,7 @@ static int load_yaml(struct cfg *c, const char *path, yaml_document_t *doc, bool
         const char *name = (const char *)k->data.scalar.value;
         struct value *slot = find(c, name);
         if (!slot) {
-            /* the user's own file serves every command, so it may hold options of the others */
+            /* the user's configuration file serves all commands, so it may have options of other commands */
             if (!strict) continue;
             return err_set(e, CHIMERE_EINVAL, "%s:%lu: unknown option '%.80s'", path, line, name);
         }
@@ -271,7 +273,7 @@ static struct value *find_letter(struct cfg *c, char letter) {
     return NULL;
 }
 
-/* The option whose name takes the fewest edits, at most 2; NULL: none is that near. */
+/* Returns the option name with the smallest edit distance, at most 2; NULL: none. */
 static const char *nearest(const struct cfg *c, const char *name) {
     const char *best = NULL;
     size_t least = 3;
@@ -292,7 +294,7 @@ static int refuse_flag(const struct cfg *c, const char *a, const char *name, con
     return CHIMERE_EINVAL;
 }
 
-/* Handles argv[i], which begins with '-'; returns how many arguments it took, or an error. */
+/* Handles argv[i], which begins with '-'. Returns the number of arguments it used, or an error. */
 static int take_flag(struct cfg *c, int i, int argc, char **argv, struct err *e) {
     const char *a = argv[i], *value = NULL, *hint = NULL;
     struct value *v;
@@ -310,7 +312,7 @@ static int take_flag(struct cfg *c, int i, int argc, char **argv, struct err *e)
             if (!negated) v = NULL;
         }
     } else if (n > 1 && find_row(c, name) && !is_own(find_row(c, name)->opt)) {
-        v = find_flag(c, name, &hint); /* -np, -ngl: letters of one flag */
+        v = find_flag(c, name, &hint); /* -np, -ngl: all letters belong to one flag */
         value = eq ? eq + 1 : NULL;
     } else {
         v = find_letter(c, a[1]);

@@ -13,13 +13,13 @@
 enum { MAX_DOMAINS = 64, MAX_GPUS = 64, PATH_BYTES = 1024 };
 
 struct domain {
-    char path[PATH_BYTES]; /* of energy_uj */
+    char path[PATH_BYTES]; /* path of its file energy_uj */
     bool is_memory;
-    uint64_t last, range; /* microjoules; range: the value after which the counter is 0 again */
+    uint64_t last, range; /* in microjoules; range: the counter wraps to 0 after this value */
     double joules;
 };
 
-/* The five functions of NVML that are used, by the names of its ABI. */
+/* The five NVML functions in use, by the names of its ABI. */
 struct nvml {
     void *library; /* owned; NULL: none */
     int (*init)(void);
@@ -27,7 +27,7 @@ struct nvml {
     int (*count)(unsigned *n);
     int (*handle)(unsigned i, void **device);
     int (*energy)(void *device, unsigned long long *millijoules);
-    void *devices[MAX_GPUS]; /* NVML's */
+    void *devices[MAX_GPUS]; /* NVML's handles */
     unsigned long long first[MAX_GPUS];
     size_t n;
 };
@@ -35,7 +35,7 @@ struct nvml {
 struct energy {
     pthread_mutex_t lock;
     struct domain domains[MAX_DOMAINS];
-    size_t n_domain, n_refused; /* refused: domains whose counter may not be read */
+    size_t n_domain, n_refused; /* n_refused: domains whose counter may not be read */
     struct nvml nvml;
 };
 
@@ -59,8 +59,8 @@ static bool read_name(const char *dir, const char *entry, char name[32]) {
     return ok;
 }
 
-/* Packages and their memory. Cores and graphics are parts of a package, psys contains it, and intel-rapl-mmio
- * repeats it: counting those would count energy twice. */
+/* Adds packages and their memory. Cores and graphics are parts of a package, psys contains packages, and
+ * intel-rapl-mmio repeats them; including these would count energy twice. */
 static void add_domain(struct energy *g, const char *dir, const char *entry) {
     char name[32], path[PATH_BYTES];
     struct domain *d = &g->domains[g->n_domain];
@@ -104,7 +104,8 @@ static bool load(struct nvml *v, const char *name) {
         found[i] = dlsym(v->library, names[i]);
         if (!found[i]) goto none;
     }
-    memcpy(&v->init, &found[0], sizeof found[0]); /* ISO C has no cast from object to function */
+    /* ISO C has no cast from object to function pointer */
+    memcpy(&v->init, &found[0], sizeof found[0]);
     memcpy(&v->shutdown, &found[1], sizeof found[1]);
     memcpy(&v->count, &found[2], sizeof found[2]);
     memcpy(&v->handle, &found[3], sizeof found[3]);
@@ -116,7 +117,7 @@ none:
     return false;
 }
 
-/* Cards older than Volta have no such counter and are left out. */
+/* GPUs older than Volta have no such counter and are skipped. */
 static void open_nvml(struct nvml *v, const char *name) {
     unsigned n = 0;
     if (!*name || !load(v, name)) return;
@@ -144,7 +145,8 @@ void energy_close(struct energy *g) {
     mem_free(g);
 }
 
-/* Adds what the counter gained. One that went back without a known range gained an unknown amount: nothing. */
+/* Adds the increase of the counter. If it decreased and its range is unknown, the increase is unknown and is not
+ * counted. */
 static void advance(struct domain *d) {
     uint64_t now;
     if (!read_number(d->path, &now)) return;

@@ -1,9 +1,9 @@
-/* energy.h: energy that processors, their memory and NVIDIA GPUs have used, in joules since the reader was opened.
+/* energy.h: energy used by processors, their memory and NVIDIA GPUs, in joules since the reader was opened.
  *
- * Processors and memory by RAPL, from the powercap folder of sysfs (on most systems only root may read it); GPUs by
- * the energy counter of NVML, which is loaded at run time if it is installed. What cannot be read is absent: no
- * error. The counters are the machine's, not the process's. A RAPL counter wraps after about 260 kJ, an hour of a busy
- * desktop: read at least that often. Any thread. */
+ * Processors and memory are read by RAPL, from the powercap folder of sysfs (on most systems only root may read it).
+ * GPUs are read by the energy counter of NVML, which is loaded at run time if it is installed. What cannot be read is
+ * reported as absent, not as an error. The counters include all processes of the machine. A RAPL counter wraps after
+ * about 260 kJ, an hour of a busy desktop: read at least that often. Any thread may call this. */
 #ifndef CHIMERE_BASE_ENERGY_H
 #define CHIMERE_BASE_ENERGY_H
 
@@ -13,21 +13,22 @@
 struct energy;
 
 struct energy_joules {
-    bool has_cpu, has_memory, has_gpu; /* readable here */
-    double cpu, memory, gpu;           /* of all packages, of all memory domains, of all GPUs */
+    bool has_cpu, has_memory, has_gpu; /* whether the counter can be read */
+    double cpu, memory, gpu;           /* sums over all packages, all memory domains, all GPUs */
 };
 
-/* powercap: NULL for /sys/class/powercap. nvml: library to load, NULL for libnvidia-ml.so.1, "" for none.
- * NULL: out of memory. */
+/* powercap: NULL for /sys/class/powercap. nvml: library to load; NULL for libnvidia-ml.so.1, "" for none. Returns NULL
+ * if out of memory. */
 struct energy *energy_open(const char *powercap, const char *nvml);
-void energy_close(struct energy *g); /* NULL is allowed */
-/* False: nothing is readable. */
+void energy_close(struct energy *g); /* g may be NULL */
+/* Returns false if no counter can be read. */
 bool energy_read(struct energy *g, struct energy_joules *out);
-double energy_total(const struct energy_joules *j); /* of what is readable */
+double energy_total(const struct energy_joules *j); /* sum of the values that can be read */
 
-/* The process's reader, opened by the first call and never closed; so that bench, serve and night share one. */
+/* Reads with a reader that is shared by the whole process. The first call opens it; it is never closed. bench, serve
+ * and night share it. */
 bool energy_now(struct energy_joules *out);
-/* Why nothing is readable, or what is: "2 RAPL domains, 1 GPU". */
+/* Describes which counters can be read ("2 RAPL domains, 1 GPU"), or why none can. */
 void energy_about(char *out, size_t n);
 
 #endif

@@ -1,9 +1,9 @@
-/* err.h: error codes and the one error record that travels up to the user.
+/* err.h: error codes, and the error record that is passed up to the user.
  *
- * Functions return 0 or a negative CHIMERE_E* code. What a user can mend also fills a caller-placed
- * `struct err` with a sentence (what, which, expected, got) and one hint. The innermost function
- * writes the sentence; callers may prepend context with err_prefix(). A NULL `struct err *` is
- * allowed everywhere and drops the text. No allocation, no locks; any thread. */
+ * Functions return 0 or a negative CHIMERE_E* code. For errors that a user can fix, they also fill the caller's `struct
+ * err` with a sentence (what, which, expected, got) and a hint. The innermost function writes the sentence; callers may
+ * add context with err_prefix(). A NULL `struct err *` is allowed everywhere and drops the text. No allocation, no
+ * locks; any thread. */
 #ifndef CHIMERE_BASE_ERR_H
 #define CHIMERE_BASE_ERR_H
 
@@ -25,7 +25,7 @@
     X(ETIMEOUT, -15, "timed out")                                                                  \
     X(EINTERNAL, -16, "internal error")
 
-#ifndef CHIMERE_H /* the installed header has them too */
+#ifndef CHIMERE_H /* the installed header defines them too */
 enum chimere_code {
     CHIMERE_OK = 0,
 #define X(name, value, text) CHIMERE_##name = value,
@@ -36,23 +36,23 @@ enum chimere_code {
 
 struct err {
     int code;       /* 0 or CHIMERE_E* */
-    char text[480]; /* one sentence, no newline, valid UTF-8 or '?' in place of foreign bytes */
+    char text[480]; /* one sentence without newline; valid UTF-8, invalid bytes replaced by '?' */
     char hint[160]; /* what to do next; may be empty */
 };
 
-/* Fills e (if not NULL) and returns code, so that callers can `return err_set(...)`. Control bytes
- * and invalid UTF-8 in the formatted text are replaced by '?'. Clears the hint. */
+/* Fills e (if not NULL) and returns code, so that callers can write `return err_set(...)`. Control bytes and invalid
+ * UTF-8 in the formatted text are replaced by '?'. Clears the hint. */
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-#ifdef __clang_analyzer__ /* which cannot see into err.c: without this it takes failures for success */
+#ifdef __clang_analyzer__ /* it cannot see err.c: without this it mistakes failures for success */
 #define err_set(e, code, ...) (err_set(e, code, __VA_ARGS__), (code))
 #endif
 
-/* Puts "fmt: " before the present text. */
+/* Inserts "fmt: " before the current text. */
 void err_prefix(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 void err_hint(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Short English text of a code; "unknown error" for foreign numbers. Static storage. */
+/* Short English text of a code; "unknown error" for other numbers. Static storage. */
 const char *err_name(int code);
 
 #endif

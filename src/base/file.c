@@ -121,7 +121,7 @@ int file_writer_open(struct file_writer *w, const char *path, struct err *e) {
 
 int file_writer_commit(struct file_writer *w, struct err *e) {
     int rc = 0;
-    errno = EIO; /* of an earlier write, unless fflush fails as it did */
+    errno = EIO; /* an earlier write failed; replaced if fflush fails too */
     if (fflush(w->f) || ferror(w->f) || fsync(fileno(w->f))) rc = fail_errno(e, w->temp, "write");
     if (fclose(w->f) && !rc) rc = fail_errno(e, w->temp, "close");
     if (!rc && rename(w->temp, w->path)) rc = fail_errno(e, w->path, "replace");
@@ -154,7 +154,7 @@ bool file_can_write(const char *folder) {
     size_t n = strlen(folder);
     if (!n || n >= sizeof p) return false;
     memcpy(p, folder, n + 1);
-    while (access(p, F_OK) != 0 && errno == ENOENT) { /* the nearest folder that exists */
+    while (access(p, F_OK) != 0 && errno == ENOENT) { /* find the nearest existing folder */
         char *slash = strrchr(p, '/');
         if (!slash) return access(".", W_OK | X_OK) == 0;
         if (slash == p) return access("/", W_OK | X_OK) == 0;
@@ -202,7 +202,8 @@ int file_find_data(const char *name, char *out, size_t out_size) {
         char *slash = strrchr(exe, '/');
         if (slash) *slash = 0;
         if (join_exists(out, out_size, exe, "/", name)) return 0;
-        if (join_exists(out, out_size, exe, "/../../", name)) return 0; /* build/PRESET/chimere */
+        /* for a program in build/PRESET/chimere */
+        if (join_exists(out, out_size, exe, "/../../", name)) return 0;
         if (join_exists(out, out_size, exe, "/../share/chimere/", name)) return 0;
     }
     const char *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
@@ -211,11 +212,11 @@ int file_find_data(const char *name, char *out, size_t out_size) {
     return CHIMERE_ENOENT;
 }
 
-/* name in $variable, or in home if it is not set; the folder is made. */
+/* Builds the path of `name` in the folder $variable, or in the home directory if it is not set; creates the folder. */
 static int user_path(const char *variable, const char *home_dir, const char *own_dir,
                      const char *name, char *out, size_t out_size, struct err *e) {
     const char *xdg = getenv(variable), *home = getenv("HOME");
-    bool own = xdg && *xdg == '/'; /* relative ones are to be ignored, says the specification */
+    bool own = xdg && *xdg == '/'; /* the specification requires relative paths to be ignored */
     if (!own && !(home && *home))
         return err_set(e, CHIMERE_ENOENT, "no folder of the user: neither HOME nor %s is set",
                        variable);

@@ -1,4 +1,4 @@
-/* fs_posix.c: fs.h by POSIX. */
+/* fs_posix.c: fs.h for POSIX. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -73,7 +73,7 @@ void fs_unlock(int lock) {
     if (lock >= 0) close(lock);
 }
 
-/* A struct fs_folder is a DIR: it has no state of its own. */
+/* A struct fs_folder is a DIR, without additional state. */
 struct fs_folder *fs_open(const char *path) {
     return (struct fs_folder *)opendir(path);
 }

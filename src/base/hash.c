@@ -24,7 +24,7 @@ uint64_t hash_fnv1a(const void *data, size_t n) {
 }
 
 uint32_t hash_crc32c(uint32_t crc, const void *data, size_t n) {
-    /* Nibble table of the reflected polynomial 0x82f63b78: 64 bytes that stay in one cache line. */
+    /* table of 4-bit steps for the reflected polynomial 0x82f63b78: 64 bytes, in one cache line */
     static const uint32_t table[16] = {0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1,
                                        0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
                                        0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9,

@@ -14,13 +14,13 @@ static inline uint64_t hash_mix(uint64_t x) {
     return x ^ x >> 33;
 }
 
-/* 64-bit hash of bytes, same on every machine. Not for hostile keys without a secret seed. */
+/* 64-bit hash of bytes, the same on every machine. For keys from outside, use a secret seed. */
 uint64_t hash_bytes(const void *data, size_t n, uint64_t seed);
 
-/* FNV-1a 64 (Fowler, Noll, Vo), as version 1 n-gram tables use it. */
+/* FNV-1a 64 (Fowler, Noll, Vo), used by version 1 of n-gram tables. */
 uint64_t hash_fnv1a(const void *data, size_t n);
 
-/* CRC-32C (Castagnoli), chainable: start with 0. */
+/* CRC-32C (Castagnoli). It can be chained; start with 0. */
 uint32_t hash_crc32c(uint32_t crc, const void *data, size_t n);
 
 #endif

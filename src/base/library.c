@@ -11,7 +11,8 @@ static int load(struct library **out, const char *path, struct err *e) {
         const char *why = dlerror();
         size_t n = strlen(path);
         if (!why) why = "the loader gives no reason";
-        if (strncmp(why, path, n) == 0 && why[n] == ':') why += n + 2; /* it names the file too */
+        /* the loader's message repeats the file name */
+        if (strncmp(why, path, n) == 0 && why[n] == ':') why += n + 2;
         return err_set(e, CHIMERE_EUNSUPPORTED, "%s: cannot be loaded: %s", path, why);
     }
     *out = handle;

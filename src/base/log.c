@@ -27,7 +27,7 @@ void log_set_json(bool on) { as_json = on; }
 
 static const char *const names[] = {"error", "warning", "info", "debug"};
 
-/* A JSON string of what is valid UTF-8 or not: other bytes become '?'. */
+/* Writes text as a JSON string; invalid UTF-8 bytes become '?'. */
 static void put_json(FILE *f, const char *text) {
     fputc('"', f);
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {

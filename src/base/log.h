@@ -1,6 +1,6 @@
-/* log.h: one line per event on standard error, with a level; and a progress bar there.
+/* log.h: writes one line per event to standard error, with a level; and a progress bar.
  *
- * Never logs prompts, answers or secrets; callers pass names, counts and durations. Thread-safe. */
+ * Prompts, answers and secrets are never logged; callers pass names, counts and durations. Thread-safe. */
 #ifndef CHIMERE_BASE_LOG_H
 #define CHIMERE_BASE_LOG_H
 
@@ -9,13 +9,13 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* Both from any thread. */
+/* Any thread may call both. */
 void log_set_level(enum log_level level); /* default LOG_WARN */
 void log_set_json(bool on); /* one JSON object per line: time, level, message, members */
 bool log_enabled(enum log_level level);
 void log_msg(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* members: further members of the JSON object, "\"a\":1,...", for that form of line. */
+/* members: additional members of the JSON object, "\"a\":1,...", used only if JSON is on. */
 void log_event(enum log_level level, const char *members, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -24,7 +24,7 @@ void log_event(enum log_level level, const char *members, const char *fmt, ...)
 #define log_info(...) log_msg(LOG_INFO, __VA_ARGS__)
 #define log_debug(...) log_msg(LOG_DEBUG, __VA_ARGS__)
 
-/* A bar on a terminal, nothing elsewhere. total 0: unknown. One at a time. */
+/* Shows a bar if standard error is a terminal, else nothing. total 0: unknown. One bar at a time. */
 void progress_begin(const char *what, uint64_t total, bool is_bytes);
 void progress_step(uint64_t done);
 void progress_end(void);

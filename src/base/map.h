@@ -1,7 +1,7 @@
-/* map.h: hash map from byte strings to 32-bit values; open addressing, keys copied into an arena.
+/* map.h: a hash map from byte strings to 32-bit values, with open addressing; keys are copied to an arena.
  *
- * Seeded per process, so that hostile keys cannot be made to collide. Not thread-safe for writers;
- * any number of readers once built. */
+ * The hash has a seed per process, so that collisions cannot be constructed. Not thread-safe for writers; once built,
+ * any number of threads may read. */
 #ifndef CHIMERE_BASE_MAP_H
 #define CHIMERE_BASE_MAP_H
 
@@ -20,7 +20,7 @@ struct map {
 
 void map_init(struct map *m, size_t max_key_bytes);
 int map_reserve(struct map *m, size_t n); /* 0 or CHIMERE_ENOMEM */
-/* Inserts or replaces. 0, 1 if the key was there already (value replaced), CHIMERE_ENOMEM/ELIMIT. */
+/* Inserts or replaces. Returns 0; 1 if the key existed (its value is replaced); CHIMERE_ENOMEM or CHIMERE_ELIMIT. */
 int map_put(struct map *m, const char *key, size_t n_key, uint32_t value);
 bool map_find(const struct map *m, const char *key, size_t n_key, uint32_t *value);
 void map_fini(struct map *m);

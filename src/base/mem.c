@@ -11,7 +11,7 @@ static _Atomic int64_t n_alloc, fail_at;
 static _Atomic bool guard_armed;
 static _Thread_local int guard_depth;
 
-/* Counts one allocation; true if it must fail. */
+/* Counts one allocation; returns true if it must fail (test hook). */
 static bool hook(void) {
     if (guard_depth && atomic_load_explicit(&guard_armed, memory_order_relaxed)) {
         fputs("chimere: allocation inside a guarded step\n", stderr);
@@ -31,8 +31,8 @@ void *mem_alloc_array(size_t n, size_t size) {
 
 void *mem_realloc(void *p, size_t n) { return hook() ? NULL : realloc(p, n ? n : 1); }
 
-/* Big blocks come from the kernel, zeroed, on pages of 2 MB where it has them: reading weights through
- * 4 KB pages costs a fifth of the bandwidth in page walks. mem_free finds them in this list. */
+/* Large blocks come from the kernel, zeroed, on pages of 2 MB if available: with pages of 4 KB, page walks cost a fifth
+ * of the bandwidth when weights are read. mem_free finds these blocks in this list. */
 enum { HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20 };
 static struct huge {
     struct huge *next;
@@ -51,7 +51,7 @@ static void *huge_new(size_t n) {
         return NULL;
     }
     void *p = (void *)(((uintptr_t)base + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
-    madvise(p, n, MADV_HUGEPAGE); /* advice: it works without */
+    madvise(p, n, MADV_HUGEPAGE); /* only a hint: it also works without such pages */
     *h = (struct huge){.p = p, .base = base, .bytes = bytes};
     pthread_mutex_lock(&huge_lock);
     h->next = huge_list;

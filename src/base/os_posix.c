@@ -1,4 +1,4 @@
-/* os_posix.c: os.h by POSIX. */
+/* os_posix.c: os.h for POSIX. */
 #include <fcntl.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -38,7 +38,7 @@ void os_sleep_ms(int32_t ms) {
     while (nanosleep(&left, &left)) {}
 }
 
-/* To standard output in its place nothing can be written, which is then an error like a full disk. */
+/* The descriptor that replaces standard output cannot be written to, so that writing fails as with a full disk. */
 bool os_hold_streams(void) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY) != fd)

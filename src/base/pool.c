@@ -26,24 +26,25 @@
 
 enum { MAX_THREAD = 512, TEAM_BITS = 10, TEAM_MASK = (1 << TEAM_BITS) - 1 };
 
-/* A thread that waits keeps its processor: inside a job, whose parts end close together, and longer between
- * two, where the caller samples and hands out tokens (0.1 ms; a worker that slept then cost each step of a
- * server a wake-up, and on a busy machine a slice of somebody else's time). Then it lets others run, then it
- * sleeps. */
+/* A waiting thread first keeps its processor. Inside a job the wait is short, because the parts end close together.
+ * Between jobs it is longer, because the caller samples and sends tokens (0.1 ms). If a worker slept then, each step of
+ * a server would pay for a wake-up, and on a busy machine for a time slice of another process. After that the thread
+ * yields, and finally it sleeps. */
 enum { JOB_NS = 40 * 1000, GAP_NS = 150 * 1000, AWAKE_NS = 400 * 1000 };
 
 struct pool {
     int n_thread;
     struct team team;
-    int size;           /* threads of this job, the caller included */
-    int64_t barrier_ns; /* that the caller waited inside this job */
-    pthread_t *threads; /* owned; n_thread - 1 */
+    int size;           /* threads of this job, including the caller */
+    int64_t barrier_ns; /* time that the caller waited at barriers of this job */
+    pthread_t *threads; /* owned [n_thread - 1] */
     void (*fn)(void *, int, int);
     void *arg;
-    int guard; /* the caller's, for the workers */
-    /* Jobs counted from bit TEAM_BITS on; below, the threads of the last one. Workers wait for a change. */
+    int guard; /* the caller's allocation guard, for the workers */
+    /* Bits from TEAM_BITS on: number of jobs; bits below: threads of the last job. Workers wait for a change. */
     _Alignas(64) _Atomic uint32_t epoch;
-    _Alignas(64) _Atomic uint32_t growth; /* bumped if workers outside the team should look again */
+    /* incremented if workers outside the team must check again */
+    _Alignas(64) _Atomic uint32_t growth;
     _Alignas(64) _Atomic uint32_t n_sleep;
     _Alignas(64) _Atomic uint32_t n_done;
     _Alignas(64) _Atomic uint32_t bar_count;
@@ -80,13 +81,14 @@ static void wait_change(struct pool *p, _Atomic uint32_t *a, uint32_t seen, int6
     atomic_fetch_sub(&p->n_sleep, 1);
 }
 
-/* Waits for a job of the pool that includes thread ith; seen: the epoch of its last one. */
+/* Waits for a job that includes thread ith. seen: the epoch of this thread's last job. */
 static uint32_t next_job(struct pool *p, int ith, uint32_t seen) {
     for (;;) {
         uint32_t growth = atomic_load(&p->growth), epoch = atomic_load(&p->epoch);
         if (atomic_load(&p->quit)) return epoch;
-        if ((epoch & TEAM_MASK) <= (uint32_t)ith) { /* outside the team: asleep until it grows */
-            seen = 0; /* no epoch of a team; the count may have come round meanwhile */
+        if ((epoch & TEAM_MASK) <= (uint32_t)ith) { /* outside the team: sleep until it grows */
+            /* matches no epoch: the job count may have wrapped around while this thread slept */
+            seen = 0;
             while (atomic_load(&p->growth) == growth) futex_wait(&p->growth, growth);
             continue;
         }
@@ -157,7 +159,7 @@ struct pool *pool_new(int n_thread) {
 void pool_free(struct pool *p) {
     if (!p) return;
     atomic_store(&p->quit, true);
-    p->size = 1; /* epoch and growth change for everybody */
+    p->size = 1; /* epoch and growth must change for all workers */
     start_epoch(p);
     atomic_fetch_add(&p->growth, 1);
     futex_wake(&p->growth);
@@ -170,7 +172,7 @@ int pool_n_thread(const struct pool *p) { return p->n_thread; }
 
 int pool_team(const struct pool *p) { return p->size; }
 
-/* Returns the time that the caller waited for others after its own part. */
+/* Returns how long the caller waited for the others after its own part. */
 static int64_t run(struct pool *p, void (*fn)(void *, int, int), void *arg) {
     if (p->size == 1) {
         fn(arg, 0, 1);

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* 0 without /proc. Names of programs may hold spaces and brackets: fields are counted from the last ')'. */
+/* Start time of a process; 0 without /proc. Program names may contain spaces and parentheses, so fields are counted
+ * from the last ')'. */
 static unsigned long long start_of(long pid) {
     char path[32], text[1024];
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);

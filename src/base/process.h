@@ -1,4 +1,5 @@
-/* process.h: names processes, so that a record of one can tell later whether it still runs. Any thread. */
+/* process.h: names for processes, so that a later reader of a record can check whether that process still runs. Any
+ * thread may call this. */
 #ifndef CHIMERE_BASE_PROCESS_H
 #define CHIMERE_BASE_PROCESS_H
 
@@ -6,10 +7,10 @@
 
 enum { PROCESS_MAX_NAME = 48 };
 
-/* "PID/START", START as the kernel counts it since boot (proc(5), stat, field 22): no other process of this
- * boot has this name. "PID/0" without /proc. */
+/* Writes "PID/START". START is the kernel's start time since boot (proc(5), stat, field 22), so no other process of
+ * this boot has this name. "PID/0" without /proc. */
 void process_self(char out[PROCESS_MAX_NAME]);
-/* False for a name that process_self never returned. */
+/* Returns false for a name that is not from process_self. */
 bool process_is_alive(const char *name);
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-/* Of offsets, sizes and addresses of direct reads: the largest sector that disks have. */
+/* Alignment of offsets, sizes and addresses of direct reads: the largest sector size of disks. */
 enum { SECTOR = 4096, MAX_FILES = 1024, MAX_THREADS = 64, STACK_BYTES = 256 << 10 };
 
 struct source {
@@ -37,11 +37,11 @@ struct reader {
     struct worker *workers; /* owned [n_thread] */
     int n_thread;
 
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t more, done;
-    struct reader_piece *first, **last; /* in line */
-    int64_t n_open;                     /* posted and not done */
-    int64_t since_ns;                   /* n_open rose above 0 */
+    struct reader_piece *first, **last; /* queue of pieces */
+    int64_t n_open;                     /* pieces posted and not done */
+    int64_t since_ns;                   /* when n_open rose above 0 */
     struct reader_stats stats;
     bool quits;
 };
@@ -54,7 +54,8 @@ void reader_fail_nth(int64_t nth, int error) {
     atomic_store(&fail_in, nth);
 }
 
-/* pread of a whole range, with the test hook; less than n at the end of the file, -1 with errno. */
+/* Reads a whole range with pread, with the test hook. Returns less than n at the end of the file; -1 with errno on
+ * error. */
 static ssize_t read_range(int fd, unsigned char *to, size_t n, uint64_t at) {
     size_t have = 0;
     if (atomic_load(&fail_in) > 0 && atomic_fetch_sub(&fail_in, 1) == 1) {
@@ -66,7 +67,8 @@ static ssize_t read_range(int fd, unsigned char *to, size_t n, uint64_t at) {
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return -1;
         have += (size_t)got;
-        if (got == 0 || got % SECTOR) break; /* direct reads are short only at the end */
+        /* a direct read is short only at the end of the file */
+        if (got == 0 || got % SECTOR) break;
     }
     return (ssize_t)have;
 }
@@ -85,8 +87,8 @@ static void read_piece(struct worker *w, struct reader_piece *p) {
     ssize_t got = read_range(s->fd, w->room, n, from);
     if (got < 0) {
         err_set(&p->err, CHIMERE_EIO, "%s: cannot read: %s", s->path, strerror(errno));
-    } else if (is_changed(
-                   s)) { /* looked at after the bytes, so that these are of the old content */
+        /* checked after reading, so that the bytes are from the unchanged file */
+    } else if (is_changed(s)) {
         err_set(&p->err, CHIMERE_EIO, "%s: the file was changed while it is in use", s->path);
         err_hint(&p->err, "load the model again");
     } else if ((size_t)got < skip + p->n) {
@@ -225,7 +227,7 @@ int reader_add(struct reader *r, const char *path, uint64_t n_bytes, struct err 
     if (r->n_file == MAX_FILES) return err_set(e, CHIMERE_ELIMIT, "%s: too many files", path);
     struct source *s = &r->files[r->n_file];
     *s = (struct source){.fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT), .is_direct = true};
-    if (s->fd < 0 && errno == EINVAL) { /* a file system without direct reads */
+    if (s->fd < 0 && errno == EINVAL) { /* the file system does not support direct reads */
         s->fd = open(path, O_RDONLY | O_CLOEXEC);
         s->is_direct = r->stats.is_direct = false;
     }

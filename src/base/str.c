@@ -176,7 +176,7 @@ size_t str_distance(const char *a, const char *b) {
     enum { MAX = 63 };
     size_t n = strlen(a), m = strlen(b);
     if (n > MAX || m > MAX) return SIZE_MAX;
-    uint8_t row[3][MAX + 1]; /* of a's prefixes i - 2, i - 1 and i */
+    uint8_t row[3][MAX + 1]; /* rows of the distance table for prefixes i - 2, i - 1 and i of a */
     for (size_t k = 0; k <= m; k++) row[0][k] = 0, row[1][k] = (uint8_t)k;
     for (size_t i = 1; i <= n; i++) {
         uint8_t *before = row[(i + 2) % 3], *last = row[i % 3], *now = row[(i + 1) % 3];

@@ -3,10 +3,9 @@
 #include <string.h>
 
 enum {
-    WINDOW_NS = 40 * 1000 * 1000, /* several time slices of the scheduler */
-    BACKOFF_NS =
-        250 * 1000 * 1000, /* between trials at first, then twice as long after each failure */
-    MAX_BACKOFF_S = 8,     /* a failed trial then costs at most half a percent */
+    WINDOW_NS = 40 * 1000 * 1000,   /* several time slices of the scheduler */
+    BACKOFF_NS = 250 * 1000 * 1000, /* between trials at first; doubled after each failed trial */
+    MAX_BACKOFF_S = 8,              /* limits the cost of failed trials to half a percent */
 };
 
 void team_init(struct team *t, int max) {
@@ -28,7 +27,7 @@ static void end_trial(struct team_kind *k, double rate, int64_t now_ns) {
         k->usual = k->size;
         k->rate = rate;
         k->backoff_ns = BACKOFF_NS;
-        k->next_trial_ns = now_ns; /* perhaps more of the same */
+        k->next_trial_ns = now_ns; /* a further change may help too */
         return;
     }
     k->size = k->usual;

@@ -1,4 +1,4 @@
-/* thread.c: conditions on the monotonic clock. */
+/* thread.c: condition variables on the monotonic clock. */
 #include "base/thread.h"
 
 #include <errno.h>

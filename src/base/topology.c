@@ -10,7 +10,7 @@
 
 #include "base/cgroup.h"
 
-/* Reads the first line of a file below sysfs. */
+/* Reads the first line of a file in sysfs. */
 __attribute__((format(printf, 4, 5))) static bool read_line(const char *sysfs, char *line, size_t n,
                                                             const char *format, ...) {
     char path[512];
@@ -26,7 +26,7 @@ __attribute__((format(printf, 4, 5))) static bool read_line(const char *sysfs, c
     return ok;
 }
 
-/* A list like "0-3,8"; stops at what it does not understand. */
+/* Parses a list like "0-3,8"; stops at the first unknown character. */
 static void parse_list(const char *s, cpu_set_t *set) {
     CPU_ZERO(set);
     while (*s >= '0' && *s <= '9') {
@@ -39,7 +39,7 @@ static void parse_list(const char *s, cpu_set_t *set) {
     }
 }
 
-/* The lowest-numbered hardware thread of cpu's core. */
+/* Returns the lowest-numbered hardware thread of cpu's core. */
 static int first_sibling(const char *sysfs, int cpu) {
     char line[256];
     if (!read_line(sysfs, line, sizeof line,
@@ -55,8 +55,8 @@ static long speed_of(const char *sysfs, int cpu, const char *file) {
     return strtol(line, NULL, 10);
 }
 
-/* Performance cores among `cores`: as the kernel lists them (Intel), else those with four fifths of the highest
- * capacity (ARM) or frequency. Turbo frequencies of equal cores differ by less. */
+/* Counts the performance cores among `cores`: those that the kernel lists (Intel), else those with at least four fifths
+ * of the highest capacity (ARM) or frequency. Turbo frequencies of equal cores differ by less. */
 static int performance_cores(const char *sysfs, const cpu_set_t *cores, int n_core) {
     char line[1024];
     cpu_set_t fast;
@@ -89,10 +89,12 @@ static int numa_nodes(const char *sysfs) {
     return CPU_COUNT(&nodes) > 0 ? CPU_COUNT(&nodes) : 1;
 }
 
-/* Slow cores are left out, as equal shares would run at their pace, unless they are most of the machine. */
+/* Chooses the number of threads. Slow cores are excluded unless they are most of the machine, because with equal shares
+ * all threads would run at their speed. */
 static int choose(const struct topology *t) {
     int n = t->n_fast > 0 && t->n_core - t->n_fast <= 2 * t->n_fast ? t->n_fast : t->n_core;
-    if (t->quota > 0 && t->quota < n) { /* more threads than paid for wait for each other */
+    /* more threads than the quota allows would wait for each other */
+    if (t->quota > 0 && t->quota < n) {
         int whole = (int)t->quota;
         n = whole + (t->quota > whole);
     }
