@@ -87,8 +87,7 @@ static void read_piece(struct worker *w, struct reader_piece *p) {
     ssize_t got = read_range(s->fd, w->room, n, from);
     if (got < 0) {
         err_set(&p->err, CHIMERE_EIO, "%s: cannot read: %s", s->path, strerror(errno));
-        /* checked after reading, so that the bytes are from the unchanged file */
-    } else if (is_changed(s)) {
+    } else if (is_changed(s)) { /* checked after reading, so that the bytes are of one version */
         err_set(&p->err, CHIMERE_EIO, "%s: the file was changed while it is in use", s->path);
         err_hint(&p->err, "load the model again");
     } else if ((size_t)got < skip + p->n) {

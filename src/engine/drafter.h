@@ -64,7 +64,8 @@ extern const struct drafter_ops drafter_mtp, drafter_dflash;
 float drafter_top(const float *logits, int32_t n, int32_t *best);
 float drafter_top_selected(const struct select_row *r, int32_t *best);
 
-/* Opens the drafter of the file that the engine names, else the first one that fits; *out is NULL if none does. */
+/* Opens the drafter of the file in engine_params.draft, else the first drafter that fits the model. *out is NULL if
+ * none fits. */
 int drafter_open(struct drafter **out, const struct drafter_params *p, struct err *e);
 
 #endif

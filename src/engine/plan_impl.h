@@ -35,8 +35,8 @@ struct blueprint {
      * part_bytes: largest matrix of one expert in the file's form; least_pool: smallest pool, 0: all experts are in
      * memory. */
     uint64_t disk_bytes, record_bytes, part_bytes, least_pool;
-    uint64_t expert_dev[ARCH_MAX_LAYERS],
-        expert_host[ARCH_MAX_LAYERS]; /* of the mixtures in their order */
+    /* bytes of each mixture layer's experts on the device and on the host, in layer order */
+    uint64_t expert_dev[ARCH_MAX_LAYERS], expert_host[ARCH_MAX_LAYERS];
     /* how many mixture layers exist; how many may go to the host */
     int32_t n_moe, n_cpu_most;
     int32_t n_cpu_least;

@@ -28,7 +28,7 @@ struct sampler {
     int32_t n_cand;
     /* owned; tokens of prompt and answer, newest last; NULL if no processor reads it */
     int32_t *history;
-    uint8_t *breaks; /* owned; history[i] ends a repeated sequence */
+    uint8_t *breaks; /* owned; whether history[i] ends a repeated sequence (DRY) */
     int32_t *z;      /* owned scratch, as long as the history */
     int32_t *counts; /* owned [n_vocab], zero between calls */
     int32_t n_history, n_taken;
@@ -47,7 +47,7 @@ struct sampler {
         uint32_t n_tail;                /* bytes */
         char tail[SAMPLER_MAX_TRIGGER]; /* end of the text outside thinking, newest last */
     } lazy;
-    float mu; /* mirostat */
+    float mu; /* state of mirostat */
     struct {
         bool inside;
         int32_t n_inside;      /* tokens taken inside the block */

@@ -13,7 +13,7 @@ enum { SPEED_MAX_TYPES = 64, SPEED_PROMPT = 256 };
 
 struct speed_cost {
     uint64_t n_mul[SPEED_MAX_TYPES];    /* per token, by quant.h id */
-    uint64_t n_routed[SPEED_MAX_TYPES]; /* of those, in routed experts */
+    uint64_t n_routed[SPEED_MAX_TYPES]; /* part of n_mul in routed experts */
     int32_t n_expert, n_used;           /* of a mixture; 0: none */
     uint64_t weight_bytes, state_bytes; /* read per token; the state is also written */
     int32_t n_op;                       /* matrix products and the operations between them */

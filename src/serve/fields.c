@@ -788,7 +788,7 @@ static const struct row rows[] = {
     SAFE("verbosity", C),
     SAFE("metadata", C | R),
     SAFE("store", C),
-    {"store", R, K_SKIP, 0, 0, 0, NULL, NULL}, /* likewise */
+    {"store", R, K_SKIP, 0, 0, 0, NULL, NULL}, /* read by api_responses.c */
     SAFE("service_tier", C | R | M),
     SAFE("safety_identifier", C | R),
     SAFE("prompt_cache_retention", C | R),
