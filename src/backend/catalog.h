@@ -36,7 +36,7 @@ size_t catalog_count(const struct catalog *c); /* entries */
 struct backend *catalog_at(const struct catalog *c, size_t entry);
 /* Finds an exact name; NULL: none. entry may be NULL. */
 struct backend *catalog_find(const struct catalog *c, const char *name, size_t *entry);
-/* Finds a name from a request: NULL or "" is the default, and aliases apply. CHIMERE_ENOENT: e lists the names. entry
+/* Finds a name from a request: NULL or "" is the default, and aliases apply. CHIMERE_ENOENT: no such name. entry
  * may be NULL. */
 struct backend *catalog_resolve(const struct catalog *c, const char *name, size_t *entry,
                                 struct err *e);

@@ -20,7 +20,7 @@ struct embed {
     uint64_t hash;
     const struct tok *tok; /* borrowed */
     int32_t n_ctx, batch;
-    struct seq_pool *pool; /* this and the members below: for causal models */
+    struct seq_pool *pool; /* this and seq: for causal models */
     struct seq *seq;
     struct forward *f;
     float *rows; /* owned [batch, n_embd], in host memory; for causal models */

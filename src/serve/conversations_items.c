@@ -66,8 +66,8 @@ static void put_text(const json_t *item, struct buf *out) {
     }
 }
 
-/* Removes the members that have their own columns: id, parent and time. status is dropped, because all items are
- * complete. */
+/* Moves id, parent and time, which have their own columns, from the item to *x. status stays a member: all stored items
+ * are complete. */
 static int take_own(json_t *item, int32_t i, const char *prefix, struct store_item *x,
                     struct err *e) {
     const json_t *id = json_object_get(item, "id"), *parent = json_object_get(item, "parent"),

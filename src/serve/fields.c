@@ -800,7 +800,7 @@ static const struct row rows[] = {
     FN("web_search_options", C, fields_search),
     NONE("truncation", R, "disabled|auto"),
     NONE("background", R, "false"),
-    {"previous_response_id", R, K_SKIP, 0, 0, 0, NULL, NULL}, /* read by api_responses.c */
+    {"previous_response_id", R, K_SKIP, 0, 0, 0, NULL, NULL}, /* api_responses.c prepends its items */
     NONE("conversation", R, NULL),
     NONE("container", M, NULL),
     NONE("mcp_servers", M, ""),

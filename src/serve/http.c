@@ -25,8 +25,8 @@
 enum {
     HEADER_BYTES = 64 << 10, /* request line and headers of one request */
     CHUNK_BYTES = 16 << 10,  /* output passed to libmicrohttpd at once */
-    TRIM_BYTES = 1 << 20,    /* memory of a request from which on it is returned to the system */
-    LARGE_BYTES = 64 << 10,  /* a body from this size on may take long to parse */
+    TRIM_BYTES = 1 << 20, /* after a request of this size, free memory is returned to the system */
+    LARGE_BYTES = 64 << 10, /* a body from this size on may take long to parse */
     /* a body is read up to this multiple of the limit, so that the client sees the error */
     DISCARD_FACTOR = 4,
 };
@@ -185,7 +185,7 @@ void http_unref(struct http_request *r) {
 
 static void handle(struct http_request *r) {
     r->route->handle(r);
-    http_unref(r); /* the reference of post() */
+    http_unref(r); /* the reference that dispatch took */
 }
 
 /* ---- the connection's side ---- */
