@@ -1,4 +1,4 @@
-/* bare.c: see bare.h. A question becomes tokens; "the sum of A and B" and "A plus B" become an expression. */
+/* bare.c: see bare.h. The question is split into tokens; "the sum of A and B" and "A plus B" become an expression. */
 #include "odo/bare.h"
 
 #include <ctype.h>
@@ -14,13 +14,13 @@ static const char around[] =
     "solve work out find give me tell say result value answer equals equal only number "
     "combien font fait vaut calcule calculer calculez quel quelle est le la l resultat valeur "
     "donne moi dis que qu s'il te vous plait peux pouvez tu peut on ";
-/* Words of one sign. */
+/* Words that mean one operator. */
 static const char *const infix[][2] = {
     {"plus", "+"},    {"minus", "-"},  {"moins", "-"},     {"times", "*"},  {"x", "*"},
     {"fois", "*"},    {"over", "/"},   {"mod", "%"},       {"modulo", "%"}, {"multiplied", "*"},
     {"divided", "/"}, {"divise", "/"}, {"multiplie", "*"},
 };
-/* Words in front of two operands; swapped: "subtract 3 from 5". */
+/* Words that come before both operands. swapped: the second operand comes first, as in "subtract 3 from 5". */
 static const struct {
     const char *word, *sign;
     bool swapped;
@@ -53,7 +53,7 @@ static const char *infix_of(const char *word) {
     return NULL;
 }
 
-/* Bytes of the number at p; thousands may be set off by a comma. */
+/* Returns the length in bytes of the number at p. Commas may group thousands. */
 static size_t number_at(const char *p) {
     size_t n = 0;
     while (isdigit((unsigned char)p[n]) ||
@@ -62,7 +62,8 @@ static size_t number_at(const char *p) {
     return n;
 }
 
-/* A comma groups thousands ("1,250") or is a decimal sign ("3,5"); false: neither for certain ("1,2,30"). */
+/* Copies a number without its commas. A comma groups thousands ("1,250") or is a decimal point ("3,5"). Returns
+ * false if it is neither for certain ("1,2,30"). */
 static bool put_number(char out[MAX_TOKEN], const char *p, size_t n) {
     size_t k = 0, n_comma = 0, after = 0;
     bool grouped = true, dot = memchr(p, '.', n) != NULL;
@@ -84,7 +85,7 @@ static bool put_number(char out[MAX_TOKEN], const char *p, size_t n) {
     return true;
 }
 
-/* The signs that text puts for times and divided by. */
+/* Reads an operator, including the signs "×" and "÷". Returns its length in bytes, or 0. */
 static size_t sign_at(const char *p, char *sign) {
     if (strchr("+-*/^%()", *p)) return *sign = *p, 1;
     if (!strncmp(p, "\xc3\x97", 2)) return *sign = '*', 2;
@@ -92,7 +93,8 @@ static size_t sign_at(const char *p, char *sign) {
     return 0;
 }
 
-/* False: something that no calculation holds. Words that mean nothing here are left out. */
+/* Splits the text into numbers, operators and words. Words of the list `around` are dropped. Returns false if the
+ * text contains something that cannot be part of a calculation. */
 static bool read_tokens(struct tokens *t, const char *p) {
     while (*p) {
         char *out = t->v[t->n < MAX_TOKENS ? t->n : 0];
@@ -128,14 +130,15 @@ static bool append(char *out, const char *text) {
     return true;
 }
 
-/* "sum of 3 and 4", "subtract 3 from 5", "multiply 5 by 44": one word and two operands, or more of a sum or product. */
+/* Reads "sum of 3 and 4", "subtract 3 from 5" or "multiply 5 by 44": one word, then two operands. A sum or a
+ * product may have more operands. */
 static bool read_prefix(const struct tokens *t, char *out) {
     size_t i = 0, n_row = sizeof prefix / sizeof *prefix;
     while (i < n_row && strcmp(t->v[0], prefix[i].word) != 0) ++i;
     if (i == n_row) return false;
     const char *operand[8];
     int n = 0;
-    bool expects = true; /* a number comes next */
+    bool expects = true; /* the next token must be a number */
     for (int k = 1; k < t->n; ++k) {
         if (is_number(t->v[k])) {
             if (n == 8) return false;
@@ -156,7 +159,7 @@ static bool read_prefix(const struct tokens *t, char *out) {
     return ok;
 }
 
-/* Numbers and signs as they stand; the words of a sign may be followed by "by". */
+/* Copies numbers and operators in the order of the text. A word for an operator may be followed by "by". */
 static bool read_infix(const struct tokens *t, char *out) {
     int n_number = 0, n_operator = 0;
     bool ok = true;

@@ -1,4 +1,5 @@
-/* bare.h: is a question nothing but a calculation? Then the calculator answers it, whatever the model can. No state. */
+/* bare.h: detects a question that is only a calculation. The calculator then answers it, whatever the model can
+ * do. No state. */
 #ifndef CHIMERE_ODO_BARE_H
 #define CHIMERE_ODO_BARE_H
 
@@ -6,10 +7,11 @@
 
 enum { BARE_MAX = 256 };
 
-/* Numbers, operators and the words around them ("what is", "combien font", "the product of 3 and 4"), nothing else.
- * expression: for tools/calc.h; only if its reading is certain. */
+/* Returns true if the text contains only numbers, operators and the words around them ("what is", "combien font",
+ * "the product of 3 and 4").
+ * expression: input for tools/calc.h; set only if the text has one certain reading. */
 bool bare_calculation(const char *text, char expression[BARE_MAX]);
-/* Of an expression as above: one operator alone. */
+/* Returns true if an expression from bare_calculation has only one operator. */
 bool bare_is_single(const char *expression);
 
 #endif

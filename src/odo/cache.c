@@ -43,16 +43,17 @@ void cache_free(struct cache *c) {
     mem_free(c);
 }
 
-/* ---- what a request is ---- */
+/* ---- the key of a request ---- */
 
-/* The messages with the last question's words taken out. */
+/* Returns a copy of the messages in which the last question is empty. */
 static json_t *without_question(const json_t *messages) {
     json_t *all = json_copy((json_t *)messages);
     for (size_t i = json_array_size(all); i-- > 0;) {
         const json_t *m = json_array_get(all, i);
         const char *role = json_string_value(json_object_get(m, "role"));
         if (!role || strcmp(role, "user") != 0) continue;
-        if (!json_is_string(json_object_get(m, "content"))) break; /* parts: the very same alone */
+        /* content in parts: only an identical request matches */
+        if (!json_is_string(json_object_get(m, "content"))) break;
         json_t *bare = json_copy((json_t *)m);
         json_object_set_new(bare, "content", json_string(""));
         json_array_set_new(all, i, bare);
@@ -115,7 +116,7 @@ void cache_place_fini(struct cache_place *p) {
     *p = (struct cache_place){0};
 }
 
-/* ---- finding ---- */
+/* ---- lookup ---- */
 
 static double dot(const float *a, const float *b, int32_t n) {
     double sum = 0;
@@ -141,7 +142,7 @@ char *cache_find(struct cache *c, const struct cache_place *p, double *cosine) {
             if (d < CACHE_NEAR || d <= *cosine || !cache_is_alike(p->question, e->place.question))
                 continue;
             best = e;
-            *cosine = d < 0.999999 ? d : 0.999999; /* 1 says: the same request */
+            *cosine = d < 0.999999 ? d : 0.999999; /* 1 is reserved for an identical request */
         }
     }
     if (best) {
@@ -190,14 +191,14 @@ void cache_put(struct cache *c, const struct cache_place *p, const char *text, s
     entry_fini(&old);
 }
 
-/* ---- what may stand for what ---- */
+/* ---- which questions may share an answer ---- */
 
 static bool is_word_byte(char c) { return isalnum((unsigned char)c) || (c & 0x80); }
 
-/* True where the folded text has the word (or the words) between spaces. */
+/* Returns true if the folded text contains the word or words. `spaced` has a space on both sides of each word. */
 static bool has(const char *spaced, const char *words) { return strstr(spaced, words) != NULL; }
 
-/* " word word ": small letters without accents. */
+/* Writes the text as " word word ", in lower case and without accents. */
 static void spaced(struct buf *out, const char *text) {
     struct buf folded;
     buf_init(&folded, (size_t)64 << 10);
@@ -235,10 +236,10 @@ bool cache_is_timeless(const char *question) {
     return timeless;
 }
 
-/* Words that carry what a vector forgets: those with digits, and names (capitals that begin no sentence), in order of
- * appearance, each followed by a blank. */
+/* Writes the words that vectors do not distinguish: words with digits, and names. A word counts as a name if it
+ * has a capital letter and does not begin a sentence. Order of appearance; a space follows each word. */
 static void marks(struct buf *out, const char *text) {
-    bool begins = true; /* a sentence */
+    bool begins = true; /* the next word begins a sentence */
     for (const char *p = text; *p;) {
         if (!is_word_byte(*p)) {
             begins |= *p == '.' || *p == '?' || *p == '!' || *p == '\n' || *p == ':';
@@ -257,7 +258,7 @@ static void marks(struct buf *out, const char *text) {
     }
 }
 
-/* Each mark of a stands in b, anywhere and in any case. */
+/* Returns true if b contains every word that marks() found in a, at any place and in any case. */
 static bool covers(const struct buf *a, const char *b_spaced) {
     struct buf small;
     bool all = true;
@@ -279,8 +280,8 @@ static bool covers(const struct buf *a, const char *b_spaced) {
 }
 
 bool cache_is_alike(const char *a, const char *b) {
-    static const char *const turns[] = {/* a question without it asks for the contrary */
-                                        " not ",    " no ",    " never ",   " without ", " t ",
+    /* If only one of two questions has such a word, they ask for opposite things. */
+    static const char *const turns[] = {" not ",    " no ",    " never ",   " without ", " t ",
                                         " except ", " least ", " most ",    " before ",  " after ",
                                         " ne ",     " n ",     " pas ",     " jamais ",  " sans ",
                                         " sauf ",   " moins ", " plus ",    " avant ",   " apres ",

@@ -19,7 +19,7 @@ static int path_of(const char *path, char out[MAX_PATH], struct err *e) {
     return 0;
 }
 
-/* *all: an object, empty if there is no file; a new reference. */
+/* *all: a new reference to the object in the file, or to an empty object if there is no file. */
 static int read_all(const char *path, json_t **all, struct err *e) {
     char *text = NULL;
     size_t n = 0;
@@ -45,7 +45,7 @@ int card_read(const char *path, const char *model, struct odo_card *card, bool *
     json_t *all = NULL;
     *card = (struct odo_card){0};
     *known = false;
-    if (path_of(path, file, NULL)) return 0; /* a user without a home has no cards */
+    if (path_of(path, file, NULL)) return 0; /* a user without a home folder has no cards */
     int rc = read_all(file, &all, e);
     const json_t *one = json_object_get(all, model);
     if (!rc && json_is_object(one)) {

@@ -1,6 +1,7 @@
-/* card.h: what a model was measured to gain from, or at least not to lose by. One JSON file for all models, by name.
- * A model without a card gets nothing that could make it worse: no prompt of a pipeline that the user did not name, no
- * tools that it was not asked to use. */
+/* card.h: measured facts about a model: which parts of the orchestrator improve its answers, or at least do not
+ * make them worse. One JSON file for all models, keyed by name.
+ * A model without a card gets no part that could make it worse: no prompt of a pipeline that the user did not
+ * name, and no tools that the request did not ask for. */
 #ifndef CHIMERE_ODO_CARD_H
 #define CHIMERE_ODO_CARD_H
 
@@ -10,13 +11,15 @@
 #include "base/err.h"
 
 struct odo_card {
-    bool tools;   /* calls those that pipelines and skills offer only if they help */
-    bool prompts; /* answers no worse under the prompts of routes and skills that nobody named */
-    bool no_documents; /* answers worse with unrequested passages of an index */
+    bool tools; /* the tools of pipelines and skills do not make its answers worse */
+    /* prompts of routes and skills that the user did not name do not make its answers worse */
+    bool prompts;
+    /* passages of an index that the request did not ask for make its answers worse */
+    bool no_documents;
 };
 
-/* path NULL: "cards.json" of the user's data folder. No folder, no file or no such model: *card is all false, *known
- * false. */
+/* path NULL: "cards.json" of the user's data folder. If the folder, the file or the model is missing, *card is all
+ * false and *known is false. */
 int card_read(const char *path, const char *model, struct odo_card *card, bool *known,
               struct err *e);
 int card_write(const char *path, const char *model, const struct odo_card *card, int64_t n_item,

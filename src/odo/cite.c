@@ -11,7 +11,7 @@ void cite_flush(struct cite *c, struct buf *out) {
     c->n_held = 0;
 }
 
-/* The held text is blanks, a bracket, numbers: the numbers of sources stay. */
+/* Decides about the held text: blanks, an opening bracket and numbers. Numbers of existing sources are kept. */
 static void judge(struct cite *c, struct buf *out) {
     size_t open = 0, n_good = 0, before = out->n;
     bool bad = false;
@@ -39,7 +39,7 @@ static void judge(struct cite *c, struct buf *out) {
     c->n_held = 0;
 }
 
-/* Code begins and ends with the same number of backticks. */
+/* A code span begins and ends with the same number of backticks. */
 static void count_ticks(struct cite *c, char ch) {
     if (ch == '`') {
         ++c->n_tick;
@@ -77,7 +77,7 @@ void cite_feed(struct cite *c, const char *text, size_t n, struct buf *out) {
         }
         c->held[c->n_held++] = ch;
         if (ch == ']') {
-            /* "[]" and "[ , ]" cite nothing */
+            /* "[]" and "[ , ]" contain no number, so they are not citations */
             bool any = false;
             for (size_t k = 0; k < c->n_held; ++k) any |= isdigit((unsigned char)c->held[k]) != 0;
             if (any) judge(c, out);

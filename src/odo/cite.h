@@ -1,8 +1,8 @@
-/* cite.h: citations in an answer while it streams: those of sources that were not given are taken out.
+/* cite.h: removes citations of sources that do not exist from an answer while it is streamed.
  *
- * A citation is [n] or a list of such numbers, of three digits at most, outside code between backticks. It is held back
- * until its bracket closes, so every other character passes at once. One answer each; no allocation but the caller's
- * buffer. */
+ * A citation is [n], or a list of such numbers with at most three digits each, outside code between backticks. It
+ * is held back until its bracket closes; all other characters pass at once. One struct per answer. Only the
+ * caller's buffer is allocated. */
 #ifndef CHIMERE_ODO_CITE_H
 #define CHIMERE_ODO_CITE_H
 
@@ -14,18 +14,20 @@
 
 enum { CITE_MAX_REMOVED = 32, CITE_MAX_HELD = 64 };
 
-struct cite {         /* placed by the caller; zero at the start of an answer, but for n_source */
-    int32_t n_source; /* numbered from 1; 0: everything passes */
+/* allocated by the caller; zeroed at the start of an answer, except n_source */
+struct cite {
+    int32_t n_source; /* sources are numbered 1..n_source; 0: all text passes unchanged */
     char held[CITE_MAX_HELD];
     size_t n_held;
-    int n_tick, n_fence; /* backticks in a row; that the code around began with */
+    /* backticks in a row so far; number of backticks that opened the current code span */
+    int n_tick, n_fence;
     int32_t removed[CITE_MAX_REMOVED];
     int32_t n_removed;
 };
 
-/* Appends what may be shown of the next piece of the answer. */
+/* Appends the part of the next piece of the answer that may be shown now. */
 void cite_feed(struct cite *c, const char *text, size_t n, struct buf *out);
-/* Appends what was held back: the answer, or this part of it, ends. */
+/* Appends the held text. Call it when the answer, or this part of it, ends. */
 void cite_flush(struct cite *c, struct buf *out);
 
 #endif

@@ -34,10 +34,10 @@ static void add(struct features *f, unsigned char kind, const char *p, size_t n)
 
 static bool in_word(char c) { return isalnum((unsigned char)c) || (unsigned char)c >= 0x80; }
 
-/* Words, pairs and n-grams of a folded, small text; returns the number of words. */
+/* Adds the words, word pairs and n-grams of a folded text in lower case. Returns the number of words. */
 static int read_words(struct features *f, const char *p, size_t n) {
     char pair[2 * MAX_WORD + 1], edged[MAX_WORD + 2];
-    size_t last = 0; /* bytes of the word before, at the front of pair */
+    size_t last = 0; /* bytes of the previous word, which is at the start of pair */
     int n_word = 0;
     for (size_t i = 0; i < n && n_word < MAX_WORDS;) {
         if (!in_word(p[i])) {

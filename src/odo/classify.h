@@ -1,7 +1,7 @@
 /* classify.h: route and difficulty of a question by a linear classifier over hashed n-grams.
  *
- * The weights are part of the program (classify_table.c, written by train/intent/train.py). No state; any thread; some
- * tens of microseconds, whatever the text: its first 256 words are read. */
+ * The weights are compiled in (classify_table.c, written by train/intent/train.py). No state; any thread. Only the
+ * first 256 words are read, so a call takes some tens of microseconds for any text. */
 #ifndef CHIMERE_ODO_CLASSIFY_H
 #define CHIMERE_ODO_CLASSIFY_H
 
@@ -10,8 +10,8 @@
 enum { CLASSIFY_N_ROUTE = 5, CLASSIFY_N_LEVEL = 3 };
 
 struct classified {
-    double route[CLASSIFY_N_ROUTE]; /* probabilities, by classify_routes */
-    double level[CLASSIFY_N_LEVEL]; /* of low, medium, high */
+    double route[CLASSIFY_N_ROUTE]; /* probabilities, in the order of classify_routes */
+    double level[CLASSIFY_N_LEVEL]; /* probabilities of low, medium, high */
 };
 
 extern const char *const classify_routes[CLASSIFY_N_ROUTE];

@@ -13,7 +13,7 @@ enum { TICK_MS = 10 };
 enum word { WAITS, ALLOWED, DENIED };
 
 struct waiting {
-    char id[CONFIRM_ID_BYTES];      /* "": a free place */
+    char id[CONFIRM_ID_BYTES];      /* "": unused entry */
     char *owner, *tool, *arguments; /* owned */
     enum word word;
 };
@@ -43,7 +43,7 @@ void confirm_free(struct confirms *c) {
     mem_free(c);
 }
 
-/* With the lock held. id "": a free place. */
+/* Call it with the lock held. id "": finds an unused entry. */
 static struct waiting *find(struct confirms *c, const char *id) {
     for (int i = 0; i < CONFIRM_MAX; ++i)
         if (!strcmp(c->v[i].id, id)) return &c->v[i];

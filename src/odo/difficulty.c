@@ -5,7 +5,7 @@
 
 #include "odo/classify.h"
 
-/* Borders between the classes, chosen by hand; eval/odo measures them. */
+/* Thresholds between the classes, chosen by hand; eval/odo measures them. */
 #define EASY_BELOW 0.30
 #define HARD_FROM 0.70
 

@@ -1,7 +1,8 @@
-/* difficulty.h: how hard a question looks, before anything is generated.
+/* difficulty.h: how difficult a question looks, before anything is generated.
  *
- * The expected class by the classifier (classify.h): 0 low, 0.5 medium, 1 high; plus 0.4 * (history - 0.5), where history
- * comes from the scores that answers of this route got. Low below 0.30, high from 0.70. No state; any thread. */
+ * The value is the expected class of the classifier (classify.h; 0 low, 0.5 medium, 1 high) plus 0.4 * (history -
+ * 0.5). history is computed from the scores of earlier answers of this route. Below 0.30 the class is low, from
+ * 0.70 it is high. No state; any thread. */
 #ifndef CHIMERE_ODO_DIFFICULTY_H
 #define CHIMERE_ODO_DIFFICULTY_H
 
@@ -12,11 +13,11 @@ enum difficulty_mode { DIFFICULTY_FAST, DIFFICULTY_QUALITY, DIFFICULTY_ULTRA };
 
 struct difficulty {
     enum difficulty_class class;
-    enum difficulty_mode mode; /* what the class asks for */
+    enum difficulty_mode mode; /* the mode that fits the class */
     double score, complexity, history;
 };
 
-/* scores [n]: 1..5, of this route, any order. */
+/* scores [n]: earlier scores of this route, 1..5, in any order. */
 void difficulty_of(const char *text, size_t n, const double *scores, size_t n_score,
                    struct difficulty *out);
 double difficulty_history(const double *scores, size_t n);

@@ -9,7 +9,7 @@
 #include "odo/intent.h"
 #include "store/score.h"
 
-enum { N_ROUTE = 16 }; /* kept; a further one takes the oldest place */
+enum { N_ROUTE = 16 }; /* routes kept in memory; a further route replaces the oldest entry */
 
 struct kept {
     char route[INTENT_MAX_NAME];

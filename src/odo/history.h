@@ -1,6 +1,7 @@
-/* history.h: the scores that each route's answers got lately, read from the store now and then.
+/* history.h: the recent scores of each route's answers, cached in memory.
  *
- * A request costs a look at memory, not at the store: what was read is kept for HISTORY_KEEP_S. Any thread. */
+ * Scores read from the store are cached for HISTORY_KEEP_S seconds, so most requests do not read the store. Any
+ * thread. */
 #ifndef CHIMERE_ODO_HISTORY_H
 #define CHIMERE_ODO_HISTORY_H
 
@@ -16,7 +17,7 @@ enum { HISTORY_KEEP_S = 10 };
 int history_new(struct history **out, struct store *s,
                 struct err *e); /* s: borrowed; may be NULL */
 void history_free(struct history *h);
-/* To scores [STORE_MAX_SCORES] of store/score.h; how many. None where the store fails. */
+/* Writes the scores to scores [STORE_MAX_SCORES] (store/score.h) and returns their number; 0 if the store fails. */
 size_t history_scores(struct history *h, const char *route, double *scores);
 
 #endif

@@ -20,12 +20,13 @@ static const double weight[N_LEVEL] = {4, 2, 1};
 struct route {
     const char *name, *about;
     struct yamlfile_list files, words[N_LEVEL];
-    pcre2_code *code[N_LEVEL]; /* owned; NULL: no words */
+    pcre2_code *code[N_LEVEL]; /* owned; NULL: no words at this level */
 };
 
 struct intent_rules {
     struct arena arena;
-    double accept, classifier; /* least confidence; classifier 0: not asked */
+    /* smallest accepted confidence of rules and of the classifier; classifier 0: not used */
+    double accept, classifier;
     struct yamlfile_list greetings;
     pcre2_code *greeting; /* owned */
     struct route route[INTENT_MAX_ROUTES];
@@ -39,7 +40,7 @@ const char *intent_how_name(enum intent_how h) {
     return names[h];
 }
 
-/* One expression of all entries; each is tried alone first, so that the message can name it. */
+/* Compiles all entries into one expression. Each entry is compiled alone first, so that the error can name it. */
 static int compile(struct yamlfile *f, int32_t node, const char *what,
                    const struct yamlfile_list *list, bool whole, pcre2_code **out, struct err *e) {
     *out = NULL;
@@ -78,7 +79,8 @@ static int compile(struct yamlfile *f, int32_t node, const char *what,
                              &code, &where, NULL);
     buf_fini(&all);
     if (!*out) return yamlfile_fail(f, node, e, "%s: the entries together are too long", what);
-    pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE); /* without it the interpreter runs, as correctly */
+    /* if the JIT fails, the interpreter gives the same result */
+    pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE);
     return 0;
 }
 
@@ -181,7 +183,7 @@ const char *intent_about(const struct intent_rules *r, int i) {
     return i >= 0 && i < r->n_route ? r->route[i].about : NULL;
 }
 
-/* Different matches of one expression, at most MAX_COUNTED. */
+/* Counts the different matches of one expression, up to MAX_COUNTED. */
 static int count(const struct intent_rules *r, const pcre2_code *code, pcre2_match_data *m,
                  const char *text, size_t n) {
     if (!code) return 0;
@@ -280,7 +282,8 @@ static bool by_judge(const struct intent_rules *r, const struct intent_question 
     char text[512];
     size_t n = q->n < sizeof text - 1 ? q->n : sizeof text - 1;
     memcpy(text, q->text, n);
-    while (n && n < q->n && ((unsigned char)q->text[n] & 0xc0) == 0x80) --n; /* whole characters */
+    /* do not cut a character in the middle */
+    while (n && n < q->n && ((unsigned char)q->text[n] & 0xc0) == 0x80) --n;
     text[n] = 0;
     int k = judge->choose(judge->ud, text, names, about, r->n_route,
                           q->budget_ms > 0 ? q->budget_ms : 300);
@@ -297,8 +300,8 @@ static int route_named(const struct intent_rules *r, const char *name) {
     return -1;
 }
 
-/* The likeliest of the routes that there are. Rules that were too weak to decide alone break no tie: the classifier has
- * read the same words. */
+/* Chooses the likeliest of the configured routes. Rules that matched too weakly are not used to break a tie,
+ * because the classifier has read the same words. */
 static bool by_classifier(const struct intent_rules *r, const struct intent_question *q,
                           struct intent *out) {
     struct classified c;
@@ -334,7 +337,7 @@ void intent_decide(const struct intent_rules *r, const struct intent_question *q
     if (!done) done = by_classifier(r, q, out);
     if (!done) done = by_judge(r, q, judge, out);
     if (!done) {
-        /* too weak to be sure of, yet better than nothing */
+        /* the rules' guess was not sure enough, but it is better than "default" */
         *out = guess;
         bool any = guess.how == INTENT_RULES && guess.confidence >= 0.3;
         out->how = INTENT_NONE;

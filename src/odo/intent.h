@@ -1,9 +1,9 @@
-/* intent.h: what a message is about: rules where they are certain, then file types, then the classifier (classify.h) or,
- * where a file of rules names no threshold for it, the model.
+/* intent.h: what a message is about. The rules decide if they are certain. If they are not, file types decide,
+ * then the classifier (classify.h). If the rules file sets no threshold for the classifier, the model decides.
  *
- * Rules are a file that people edit (pipelines/intent.yaml says its format). Immutable once loaded: any
- * number of threads may decide with one. Deciding takes bounded time whatever the text and whatever the
- * rules: only INTENT_MAX_TEXT bytes are looked at, and each expression has a limit of steps. */
+ * The rules are a file that users edit; pipelines/intent.yaml describes its format. They are immutable once
+ * loaded, so any number of threads may use them. The time of a decision is bounded for any text and any rules:
+ * only the first INTENT_MAX_TEXT bytes are read, and each expression has a step limit. */
 #ifndef CHIMERE_ODO_INTENT_H
 #define CHIMERE_ODO_INTENT_H
 
@@ -15,13 +15,13 @@
 enum { INTENT_MAX_ROUTES = 32, INTENT_MAX_TEXT = 6000, INTENT_MAX_NAME = 32 };
 
 enum intent_how {
-    INTENT_PINNED,   /* the caller named it */
-    INTENT_GREETING, /* the whole message is one */
+    INTENT_PINNED,   /* the caller named the route */
+    INTENT_GREETING, /* the whole message is a greeting */
     INTENT_RULES,
     INTENT_FILES,
     INTENT_CLASSIFIER,
     INTENT_MODEL,
-    INTENT_NONE, /* nobody knew: default */
+    INTENT_NONE, /* nothing decided: default */
 };
 const char *intent_how_name(enum intent_how h);
 
@@ -29,11 +29,11 @@ struct intent {
     char route[INTENT_MAX_NAME];
     double confidence; /* 0..1 */
     enum intent_how how;
-    double score[INTENT_MAX_ROUTES]; /* of the rules, by route */
+    double score[INTENT_MAX_ROUTES]; /* score that the rules gave each route */
     double ms;
 };
 
-/* The model as a judge: index of one of n names, or a negative CHIMERE_E*. It keeps budget_ms. */
+/* Asks the model. choose returns an index into n names, or a negative CHIMERE_E*, within budget_ms. */
 struct intent_judge {
     int (*choose)(void *ud, const char *text, const char *const *names, const char *const *about,
                   int n, double budget_ms);
@@ -56,10 +56,10 @@ struct intent_question {
     const char *const *files; /* view: names of attached files [n_file] */
     size_t n_file;
     bool has_image;
-    double budget_ms; /* of the judge; <= 0: 300 */
+    double budget_ms; /* time limit of the judge; <= 0: 300 */
 };
 
-/* judge may be NULL. Routes "vision" and "doc_qa" come from file types and need no rules. */
+/* judge may be NULL. The routes "vision" and "doc_qa" follow from file types and need no rules. */
 void intent_decide(const struct intent_rules *r, const struct intent_question *q,
                    const struct intent_judge *judge, struct intent *out);
 

@@ -68,7 +68,7 @@ json_t *measure_share(int64_t right, int64_t n) {
                      "score", s.value, "low", s.low, "high", s.high);
 }
 
-/* The request of an item through one arm. wish: what extra.odo says; NULL: nothing. */
+/* Builds the request of an item for one arm. wish: the object to send as extra.odo; NULL: none. */
 void measure_request(const json_t *item, const struct measure_params *p, const json_t *wish,
                      struct request *a) {
     request_init(a);
@@ -90,7 +90,7 @@ void measure_request(const json_t *item, const struct measure_params *p, const j
 
 /* ---- one answer ---- */
 
-struct side {                /* what a run did besides answering */
+struct side {                /* what a run did besides its answer */
     json_t *sources, *tools; /* owned; [{where, ...}], [{name, ok}] */
     int64_t n_cited, n_wrong;
     bool cited_right;
@@ -98,7 +98,7 @@ struct side {                /* what a run did besides answering */
 
 struct arm {
     const struct measure_params *p;
-    const json_t *wish; /* NULL: the model alone */
+    const json_t *wish; /* extra.odo of this arm; NULL: the model alone */
     struct side *side;  /* owned [n] */
     size_t n;
 };
@@ -134,7 +134,7 @@ static bool is_source(const json_t *source, const json_t *want) {
     return measure_has_any(json_string_value(json_object_get(source, "where")), want);
 }
 
-/* Each [n] of an answer: does the source exist, is one of them the wanted one? */
+/* Checks each citation [n] of an answer: whether the source exists, and whether it is an expected one. */
 static void read_citations(struct side *s, const char *text, const json_t *want) {
     for (const char *p = text; (p = strchr(p, '[')); ++p) {
         size_t k = strspn(p + 1, "0123456789");
@@ -152,7 +152,7 @@ static void read_citations(struct side *s, const char *text, const json_t *want)
     }
 }
 
-/* Calls as score_calls reads them. */
+/* Writes tool calls in the form that score_calls parses. */
 static void put_calls(struct buf *out, const json_t *calls) {
     size_t i;
     json_t *call, *value;
@@ -240,7 +240,7 @@ static bool same_names(const json_t *want, const json_t *calls) {
     return found == json_array_size(want) && (found || !json_array_size(calls));
 }
 
-/* What the items expect besides the answer, counted over an arm. */
+/* Counts, over the items of an arm, whether the expected sources, citations and tools occurred. */
 static void summarise(json_t *arm, const json_t *items, const struct arm *x) {
     int64_t n_hit = 0, hit = 0, cited = 0, n_tools = 0, tools = 0, n_wrong = 0, n_cited = 0;
     size_t i, k;
@@ -266,7 +266,7 @@ static void summarise(json_t *arm, const json_t *items, const struct arm *x) {
     json_object_set_new(arm, "n_wrong_citation", json_integer(n_wrong));
 }
 
-/* parts: which parts took part in any answer, added to; may be NULL. */
+/* parts: set of the parts that were used in any answer; this run adds to it. May be NULL. */
 static int run_arm(json_t **out, const char *name, const json_t *wish, const json_t *items,
                    const struct measure_params *p, json_t *parts, struct err *e) {
     struct arm x = {.p = p, .wish = wish, .n = json_array_size(items)};
@@ -296,7 +296,8 @@ static int run_arm(json_t **out, const char *name, const json_t *wish, const jso
 }
 
 static const struct {
-    const char *name, *part, *wish; /* part: skipped unless it took part; NULL: always run */
+    /* part: the arm runs only if this part was used; NULL: always runs */
+    const char *name, *part, *wish;
 } ablations[] = {
     {"documents and web off", "documents", "{\"documents\": false, \"web\": false}"},
     {"tools off", "tools", "{\"tools\": false}"},

@@ -11,7 +11,7 @@
 
 enum { MAX_SKILLS = 64, N_CLASS = 3 };
 
-struct decided { /* of one skill, or of all */
+struct decided { /* counts of one skill, or of all skills */
     const char *skill;
     int64_t n, n_route, route, n_class[N_CLASS], class[N_CLASS], n_hit, hit;
     double ms, ms_most;
@@ -25,7 +25,7 @@ static int class_of(const char *name) {
     return -1;
 }
 
-/* Ranks 1..n, ties averaged. */
+/* Writes the rank 1..n of each value; equal values get their mean rank. */
 static void ranks(const double *v, double *rank, size_t n) {
     for (size_t i = 0; i < n; ++i) {
         size_t less = 0, same = 0;
@@ -34,7 +34,7 @@ static void ranks(const double *v, double *rank, size_t n) {
     }
 }
 
-/* Spearman's rank correlation; 0 if one of the lists is constant. */
+/* Returns Spearman's rank correlation, or 0 if one of the lists is constant. */
 static double spearman(const double *a, const double *b, size_t n) {
     double *r = mem_alloc_array(2 * n + 1, sizeof *r);
     double mean = ((double)n + 1) / 2, xy = 0, xx = 0, yy = 0;
@@ -97,7 +97,7 @@ static struct decided *of_skill(struct decided *v, int *n, const char *skill, si
     return d->want && d->score ? d : NULL;
 }
 
-/* Is the wanted passage among those that would be shown? */
+/* Sets whether the expected passage is among the passages that would be shown. */
 static int find_hit(json_t *decision, const struct request *a, const json_t *item,
                     const struct measure_params *p, struct err *e) {
     const json_t *expect = json_object_get(item, "expect"),

@@ -1,16 +1,16 @@
-/* measure_impl.h: shared by the two halves of measure.h: decisions, and answers. */
+/* measure_impl.h: shared by the two source files of measure.h: decisions and answers. */
 #ifndef CHIMERE_ODO_MEASURE_IMPL_H
 #define CHIMERE_ODO_MEASURE_IMPL_H
 
 #include "odo/measure.h"
 
-/* A text of the item's "expect"; NULL: it says nothing. */
+/* Returns a string of the item's "expect"; NULL: not given. */
 const char *measure_expected(const json_t *item, const char *key);
-/* Does a text hold one of a list of texts, case aside? */
+/* Returns true if the text contains one of the listed texts, ignoring case. */
 bool measure_has_any(const char *text, const json_t *list);
 /* {"n", "right", "score", "low", "high"}; a new reference. */
 json_t *measure_share(int64_t right, int64_t n);
-/* The request of an item. wish: what extra.odo says; NULL: for the model alone. */
+/* Builds the request of an item. wish: the object to send as extra.odo; NULL: the model alone. */
 void measure_request(const json_t *item, const struct measure_params *p, const json_t *wish,
                      struct request *a);
 /* measure_decide.c: {"total", "skills": [...], "items": [...], "ms"}; *out is a new reference. */

@@ -15,10 +15,10 @@ void memory_owner(const char *owner, const char *user, char out[MEMORY_MAX_OWNER
     bool local = !owner || !*owner || str_starts(owner, "127.") || !strcmp(owner, "::1");
     bool named = user && *user;
     snprintf(out, MEMORY_MAX_OWNER, "%.100s%s%.512s", local ? MEMORY_LOCAL : owner,
-             named ? "\t" : "", named ? user : ""); /* no key's name has a tab */
+             named ? "\t" : "", named ? user : ""); /* names of keys contain no tab */
 }
 
-/* ---- what is kept ---- */
+/* ---- storing ---- */
 
 static const char *const beginnings[] = {
     "remember that ",
@@ -54,7 +54,7 @@ bool memory_told(const char *question, const char **fact, size_t *n) {
     return false;
 }
 
-/* At most `most` bytes of s, whole characters. */
+/* Returns the length of the longest prefix of s with at most `most` bytes that does not cut a character. */
 static size_t head(const char *s, size_t n, size_t most) {
     if (n <= most) return n;
     n = most;
@@ -67,7 +67,7 @@ static int keep(struct store *s, struct store_memory *m, int64_t *id, struct err
     return store_memory_add(s, m, id ? id : &unused, e);
 }
 
-/* *own: the trimmed text, by mem_free. */
+/* *own: the trimmed text; free it with mem_free. */
 static int take_fact(const char *text, size_t n, char **own, struct err *e) {
     *own = NULL;
     while (n && strchr(" \t\r\n", text[n - 1])) --n;
@@ -112,7 +112,7 @@ int memory_keep_talk(struct store *s, const char *owner, const char *question, c
     return rc;
 }
 
-/* ---- what is recalled ---- */
+/* ---- recalling ---- */
 
 struct pick {
     struct memory_recall *r;
@@ -127,7 +127,8 @@ static int32_t cost_of(const struct memory_recall *r, const char *text, size_t n
     return r->count ? r->count(r->ud, text, n) : (int32_t)(n / 4 + 1);
 }
 
-/* Enough of the question's words: one may be chance where there are more. */
+/* Returns true if the text has enough of the question's words. In a question of three words or more, one shared
+ * word may be chance. */
 static bool is_near(const struct pick *p, const char *text) {
     struct buf all;
     size_t found = 0;
@@ -227,7 +228,8 @@ static int run_recall(void *ud, const json_t *args, struct tool_env *env, struct
 int memory_add_tools(struct store *s, struct tool_set *tools, struct err *e) {
     struct tool remember = {
         .name = "remember",
-        .flags = TOOL_EFFECT, /* a page must not plant what later conversations begin with */
+        /* a web page must not write text that later conversations will begin with */
+        .flags = TOOL_EFFECT,
         .deadline_ms = 2000,
         .spec = tool_spec("remember", "Remember a fact about the user for later conversations.",
                           "{\"type\":\"object\",\"properties\":{\"text\":{\"type\":\"string\","

@@ -1,9 +1,10 @@
-/* memory.h: what is remembered of a user, and how it gets into a prompt.
+/* memory.h: what is remembered about a user, and how it is added to a prompt.
  *
- * Facts are what a user wants kept: told in words ("Remember that ..."), by a tool, a request or a command.
- * Talks are questions with their answers, kept where a pipeline or a request says so. Pins come first into
- * a prompt, then what shares words with the question, then the newest facts, until a budget of tokens is
- * used up. Nobody's memory is ever shown to another: each function names the owner. Any thread. */
+ * A fact is something that a user wants to keep. It is stored by a sentence ("Remember that ..."), a tool, a
+ * request or a command. A talk is a question with its answer, stored if a pipeline or a request asks for it.
+ * A prompt gets pinned facts first, then entries that share words with the question, then the newest facts, until
+ * a token budget is used up. A user's memory is never shown to another user: each function takes the owner. Any
+ * thread. */
 #ifndef CHIMERE_ODO_MEMORY_H
 #define CHIMERE_ODO_MEMORY_H
 
@@ -16,33 +17,35 @@
 struct tool_set;
 
 enum { MEMORY_MAX_OWNER = 700, MEMORY_MAX_FACT = 1000, MEMORY_MAX_TALK = 1600 };
-#define MEMORY_LOCAL "local" /* whoever sits at this machine and needs no key */
+#define MEMORY_LOCAL "local" /* a user on this machine without a key */
 
-/* "KEY" or "KEY<tab>USER": the person that the client names, if it names one, behind the key that it came
- * with. Requests without a key from this machine, and commands, are MEMORY_LOCAL. owner, user: NULL or
- * "" where there is none. */
+/* Writes "KEY", or "KEY<tab>USER" if the client names a user. KEY is the key that the request was sent with.
+ * Requests from this machine without a key, and commands, get MEMORY_LOCAL. owner, user: NULL or "" if there is
+ * none. */
 void memory_owner(const char *owner, const char *user, char out[MEMORY_MAX_OWNER]);
-/* "Remember that I ...", "Retiens que je ...": the fact within the question; false: nothing was told. */
+/* Finds the fact in a question such as "Remember that I ..." or "Retiens que je ...". Returns false if there is
+ * none. */
 bool memory_told(const char *question, const char **fact, size_t *n);
 
-/* *id may be NULL. The text is trimmed; empty, too long or no UTF-8: CHIMERE_EINVAL. */
+/* *id may be NULL. The text is trimmed. CHIMERE_EINVAL: empty, too long or not UTF-8. */
 int memory_keep_fact(struct store *s, const char *owner, const char *text, size_t n, bool pinned,
                      int64_t *id, struct err *e);
 int memory_edit_fact(struct store *s, const char *owner, int64_t id, const char *text, size_t n,
-                     struct err *e); /* CHIMERE_ENOENT */
+                     struct err *e); /* CHIMERE_ENOENT: no such fact */
 int memory_keep_talk(struct store *s, const char *owner, const char *question, const char *answer,
                      size_t n_answer, bool tainted, int64_t *id, struct err *e);
 
 struct memory_recall {
-    const char *owner, *question; /* view; question NULL: pins and newest facts alone */
+    const char *owner, *question; /* view; question NULL: only pinned and newest facts */
     int32_t max_tokens;
-    int32_t (*count)(void *ud, const char *text, size_t n); /* tokens; NULL: a guess from bytes */
+    /* counts tokens; NULL: estimated from bytes */
+    int32_t (*count)(void *ud, const char *text, size_t n);
     void *ud;
     /* out */
     int32_t n_pin, n_found, n_left_out, n_token;
-    bool tainted; /* one of them has strangers' text in it */
+    bool tainted; /* at least one appended entry contains untrusted text */
 };
-/* Appends lines "- TEXT"; nothing where nothing fits. */
+/* Appends lines "- TEXT"; appends nothing if no entry fits. */
 int memory_recall(struct store *s, struct memory_recall *r, struct buf *out, struct err *e);
 
 /* [{"id", "kind", "text", "pinned", "created"}]; a new reference. */

@@ -2,12 +2,13 @@
 
 #include "backend/call.h"
 
-/* Nats. A first token is often a choice of words, so that it weighs as one of the mean. */
+/* Thresholds of the mean entropy, in nats. The first token is often only a choice between synonyms, so it gets no
+ * extra weight in the mean. */
 static const double sure_nats = 0.45, unsure_nats = 0.9;
 
 int mode_probe(struct backend *b, const struct request *a, _Atomic bool *cancelled,
                int64_t deadline_ns, struct mode_probe *out, struct err *e) {
-    struct request q = *a; /* its arrays stay the maker's */
+    struct request q = *a; /* shallow copy: its arrays belong to the caller */
     struct call_result r;
     *out = (struct mode_probe){.n_token = 0};
     q.n = 1;
@@ -35,7 +36,8 @@ int mode_probe(struct backend *b, const struct request *a, _Atomic bool *cancell
 
 enum difficulty_mode mode_choose(const struct difficulty *d, const struct mode_probe *p) {
     if (!p || p->n_token < 1) return d->mode;
-    /* a text that looks hard is thought about however sure the beginning is, and the other way round */
+    /* A difficult text is thought about even if the model is sure. An easy text is thought about if the model is
+     * unsure. */
     if (p->mean <= sure_nats)
         return d->class == DIFFICULTY_HIGH ? DIFFICULTY_QUALITY : DIFFICULTY_FAST;
     if (p->mean >= unsure_nats) return DIFFICULTY_ULTRA;

@@ -1,4 +1,4 @@
-/* odo.c: the orchestrator as a backend. A request's life: serve -> here -> odo_loop.c -> the backend below. */
+/* odo.c: the orchestrator as a backend. A request passes serve -> this file -> odo_loop.c -> the backend below. */
 #include "odo/odo.h"
 
 #include <math.h>
@@ -25,7 +25,8 @@
 
 static struct odo_run *run_of(struct generation *r) { return (struct odo_run *)r; }
 
-/* One row a request that was started; arguments of tools may be the user's own words and stay out. */
+/* Writes one row per started request. Arguments of tools are left out, because they may contain the user's own
+ * words. */
 static void log_decision(struct odo_run *r) {
     if (!r->started || !r->odo->p.store || !r->request->messages) return;
     json_t *t;
@@ -72,8 +73,8 @@ static void run_fini(struct odo_run *r) {
 
 /* ---- the messages that the model sees ---- */
 
-/* Appends a message's text, behind a blank line where there is some already: its own, or that of its parts. False,
- * and nothing is appended: it has none, or more than that. */
+/* Appends a message's text: its string content, or the text of its parts. A blank line separates it from earlier
+ * text. Returns false and appends nothing if the content has no text, or has parts that are not text. */
 static bool put_text(struct buf *out, const json_t *message) {
     const json_t *content = json_object_get(message, "content"), *part;
     size_t i, before = out->n;
@@ -92,8 +93,8 @@ static bool put_text(struct buf *out, const json_t *message) {
     return i > 0;
 }
 
-/* The pipeline's prompt before the caller's own; several system messages become one, which must be first
- * for many templates. */
+/* Puts the pipeline's prompt before the caller's system text. Several system messages become one at the start,
+ * because many templates require that. */
 static int build_messages(struct odo_run *r, struct err *e) {
     const char *prompt = odo_may(r, ODO_PROMPTS) ? r->d.pipeline->prompt : NULL;
     struct buf system;
@@ -115,7 +116,7 @@ static int build_messages(struct odo_run *r, struct err *e) {
     }
     odo_put_context(r, &system);
     if (!prompt && !persona && plain &&
-        !odo_has_context(r)) { /* nothing to merge: exactly what the caller sent */
+        !odo_has_context(r)) { /* nothing to merge: send exactly the caller's messages */
         json_decref(all);
         all = json_copy(r->request->messages);
     } else if (system.n) {
@@ -128,7 +129,8 @@ static int build_messages(struct odo_run *r, struct err *e) {
     return all && !failed ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
 
-/* Pre-act: a short plan by the model, put before it again. Its failure costs the plan alone. */
+/* Asks the model for a short plan and adds it to the prompt of the answer. If this fails, only the plan is
+ * missing. */
 static void plan(struct odo_run *r) {
     const struct pipeline *p = r->d.pipeline;
     if (!p->plan || r->d.mode == DIFFICULTY_FAST) return;
@@ -187,7 +189,7 @@ static void finish_run(struct odo_run *r, int64_t start_ns) {
     odo_note(r, "done", json_incref(r->record));
 }
 
-/* True: the answer was kept from before, and has been sent. */
+/* Returns true if the answer was cached; it has then been sent. */
 static bool from_cache(struct odo_run *r, const struct cache_place *place, enum finish *finish) {
     double cosine;
     char *text = cache_find(r->odo->cache, place, &cosine);
@@ -201,7 +203,7 @@ static bool from_cache(struct odo_run *r, const struct cache_place *place, enum 
     return true;
 }
 
-/* What a tool or a source said may be different the next time. */
+/* An answer is not cached if a tool or a source took part, because their results may differ next time. */
 static bool may_keep(const struct odo_run *r) {
     return !r->n_client_call && !json_array_size(r->sources) && !r->tainted && !r->tainted_local &&
            !json_array_size(json_object_get(r->record, "tools")) &&
@@ -210,7 +212,7 @@ static bool may_keep(const struct odo_run *r) {
 
 static int answer_or_cache(struct odo_run *r, enum finish *finish, struct err *e) {
     struct cache_place place = {0};
-    struct buf context; /* what is in the prompt besides the request */
+    struct buf context; /* what the prompt contains besides the request */
     buf_init(&context, (size_t)1 << 20);
     odo_put_context(r, &context);
     if (r->wish.cache && !context.failed)
@@ -231,7 +233,8 @@ static int answer_or_cache(struct odo_run *r, enum finish *finish, struct err *e
     return rc;
 }
 
-/* Citations of sources that were not given: out of what is kept of the answer too, and into the record. */
+/* Removes citations of sources that do not exist from the stored copy of the answer too, and records their
+ * numbers. */
 static void tell_citations(struct odo_run *r) {
     struct cite own = {.n_source = r->cite.n_source};
     struct buf clean;
@@ -286,13 +289,14 @@ static void *work(void *ud) {
     return NULL;
 }
 
-/* True where the backend can answer the request as it is: no thread, no second call. */
+/* Returns true if the backend can answer the request unchanged: no thread and no second call are needed. */
 static bool is_direct(const struct odo_run *r) {
     const struct odo_decision *d = &r->d;
     const struct pipeline *p = d->pipeline;
     if (!r->request->messages || r->request->continue_last) return true;
     if (r->request->search) return false;
-    if (r->tainted || r->tainted_local) return false; /* so that its answer is marked, too */
+    /* the indirect path marks the answer as tainted */
+    if (r->tainted || r->tainted_local) return false;
     bool anywhere = false;
     const struct tool *t;
     for (size_t i = 0; (t = tool_at(r->odo->p.tools, i)); ++i) anywhere |= t->flags & TOOL_ANYWHERE;
@@ -310,7 +314,7 @@ static bool is_direct(const struct odo_run *r) {
            !p->prompt && !r->persona && !p->plan && p->think < 0;
 }
 
-/* Between the backend and the client of a direct answer: ends one that goes round in circles. */
+/* Forwards events of a direct answer from the backend to the client. Ends an answer that repeats itself. */
 static int guard_event(void *ud, const struct backend_event *ev) {
     struct odo_run *r = ud;
     bool text = ev->kind == EVENT_CHAT &&
@@ -370,7 +374,7 @@ static int prepare(struct backend *b, const struct request *a, const struct even
     if (!rc)
         json_object_set_new(r->record, "decision",
                             a->messages ? odo_decision_json(r) : json_null());
-    /* the prompt is read once here also where it will grow: what is wrong with it is told now */
+    /* The backend reads the prompt here even if the prompt will grow later, so that errors in it are reported now. */
     if (!rc && o->p.backend)
         rc = o->p.backend->ops->prepare(o->p.backend, a, &(struct event_sink){guard_event, r},
                                         &r->direct, n_prompt, e);
@@ -417,7 +421,7 @@ static int render(struct backend *b, const struct request *a, char **text, int32
     return below->ops->render(below, a, text, ids, n, e);
 }
 
-static void close_front(struct backend *b) { (void)b; } /* odo_close does */
+static void close_front(struct backend *b) { (void)b; } /* odo_close frees it */
 
 static void headers(struct generation *base, struct buf *out) {
     const struct odo_run *r = run_of(base);

@@ -1,5 +1,5 @@
-/* odo_context.c: how a run is to speak (persona), what it knows how to do (skill), what it remembers of its user; all
- * of it goes into the system message, behind the caller's own words. */
+/* odo_context.c: the persona that a run speaks as, the skill it follows and what it remembers about its user. All
+ * of it is added to the system message after the caller's own text. */
 #include "odo/odo_context.h"
 
 #include <string.h>
@@ -31,7 +31,7 @@ static int find_skill(struct odo_run *r, struct err *e) {
     int n, n_may = 0;
     const struct skill *const *all = pipeline_skills(r->set, &n), *may[PIPELINE_MAX_SKILLS];
     if (!n && !r->wish.skill) return 0;
-    if (r->wish.skill && !*r->wish.skill) return 0; /* the request wants none */
+    if (r->wish.skill && !*r->wish.skill) return 0; /* the request turned skills off */
     for (int i = 0; i < n; ++i) {
         if (r->wish.skill && !strcmp(all[i]->name, r->wish.skill)) r->skill = all[i];
         if (may_use(r->d.pipeline, all[i]->name)) may[n_may++] = all[i];
@@ -50,7 +50,7 @@ static int32_t count(void *ud, const char *text, size_t n) {
     return r->odo->p.backend ? odo_count_tokens(r, text, n) : (int32_t)(n / 4 + 1);
 }
 
-/* Its failure costs the memory alone. */
+/* If this fails, only the memory is missing from the prompt. */
 static void recall(struct odo_run *r) {
     int64_t start = clock_ns();
     struct memory_recall m = {.owner = r->owner,

@@ -1,4 +1,4 @@
-/* odo_decide.c: what a request wants, what it is about, and what follows from that. */
+/* odo_decide.c: reads what a request asks for, decides what it is about, and sets the options of the run. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static int wish_bool(const json_t *v, const char *key, int *out, struct err *e) 
     return 0;
 }
 
-/* One of a few words; false is the first of them, true the last. */
+/* Parses one of several words. false means the first word, true the last. */
 static int wish_level(const json_t *v, const char *key, const char *words, int *out,
                       struct err *e) {
     const char *text = json_string_value(v);
@@ -117,8 +117,9 @@ int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e) {
     return 0;
 }
 
-/* What the calculator refuses (5 / 0) is a question like any other. So is a chain, unless the model was measured: the
- * shipped one works through its steps, and does so wrongly once it has seen the end. */
+/* Sets the expression for the calculator. An expression that the calculator refuses (5 / 0) is answered like any
+ * other question. So is a chain of operators, unless the model was measured: the shipped model writes out the
+ * steps of a chain, and gets them wrong once it has seen the final result. */
 static void find_sum(struct odo_run *r) {
     struct odo_decision *d = &r->d;
     struct calc_value v;
@@ -131,7 +132,7 @@ static void find_sum(struct odo_run *r) {
 
 static int choose(void *ud, const char *text, const char *const *names, const char *const *about,
                   int n, double budget_ms) {
-    (void)about; /* a small model does better with names alone, and reads them faster */
+    (void)about; /* a small model chooses better from names alone, and reads them faster */
     return odo_judge(ud, text, names, n, budget_ms);
 }
 
@@ -174,7 +175,7 @@ static int find_intent(struct odo *o, struct odo_run *r, const char *pinned, boo
     return 0;
 }
 
-/* The mode that nobody named, by how sure the model is when it begins to answer at once. */
+/* Chooses a mode if none was named, from how sure the model is when it begins to answer at once. */
 static void probe_mode(struct odo *o, struct odo_run *r) {
     struct odo_decision *d = &r->d;
     struct mode_probe p;
@@ -197,7 +198,7 @@ bool odo_may_multiply(const struct odo_run *r) {
     return r->d.mode == DIFFICULTY_ULTRA && r->wish.mode == DIFFICULTY_ULTRA;
 }
 
-/* The model alone: nothing is decided, looked up or added. */
+/* Configures a run for the model alone: no decision, no retrieval, no added text. */
 static int decide_plain(struct odo_run *r, struct err *e) {
     static const struct pipeline alone = {
         .name = "plain",
@@ -239,8 +240,9 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
                (p->run_steps == PIPELINE_ALWAYS ||
                 (p->run_steps == PIPELINE_ULTRA && odo_may_multiply(r)));
     bool greeting = d->intent.how == INTENT_GREETING || r->request->continue_last;
-    /* A calculation is about nothing that documents say, and its numbers are in many. A client with tools of its own, or
-     * that reads the answer by a program, has said what the answer is to be made from; so has a question with data in it. */
+    /* A calculation needs no documents, although its numbers occur in many. No documents are read either if the
+     * client has tools of its own, parses the answer with a program, or sends data within the question: the client
+     * has then said what the answer is to be made from. */
     bool may_read =
         r->wish.documents > 0 || (!d->bare && free_text && !json_array_size(r->request->tools) &&
                                   !query_has_object(r->question));

@@ -1,4 +1,4 @@
-/* odo_enrich.c: what the model lacks, fetched side by side, each part timed and cut off, within a budget. */
+/* odo_enrich.c: fetches what the model lacks. The parts run concurrently; each is timed and has a deadline. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,8 @@ struct part {
     const char *name;
     int64_t deadline_ns;
     json_t *sources; /* owned; [{title, where, from, to, text, kind, score}], best first */
-    json_t *said;    /* owned; what to record */
-    int rc;          /* of fetch */
+    json_t *said;    /* owned; what this part adds to the record */
+    int rc;          /* result of fetch */
     pthread_t thread;
     bool threaded;
 };
@@ -43,7 +43,7 @@ static int fetch_documents(struct part *p, struct err *e) {
         json_object_set_new(p->said, "query", json_string(query.p));
     buf_fini(&query);
     if (rc) return rc;
-    /* Nobody asked for documents: only those that can hardly be about something else may change an answer. */
+    /* If the request did not ask for documents, only strong matches may change the answer. */
     bool leave = h.n && !h.strong && !r->d.asked_documents;
     if (leave) json_object_set_new(p->said, "left_out", json_integer(h.n));
     for (int32_t i = 0; i < h.n && !leave; ++i) {
@@ -62,9 +62,10 @@ static int fetch_documents(struct part *p, struct err *e) {
 
 /* ---- the web ---- */
 
-/* A short greedy answer shows whether the model knows: it hedges, or its tokens are uncertain. */
-/* Mean entropy of a token from which a guess is likely: of 60 facts that chimere-nano was not taught 50 lie above, of 60
- * that it was taught 7; 0.9 caught 20 and 2. */
+/* The model gives a short greedy answer. It probably does not know if the answer hedges or its tokens are
+ * uncertain. */
+/* Mean entropy per token above which the answer is probably a guess. Of 60 facts that chimere-nano was not taught,
+ * 50 are above it; of 60 that it was taught, 7. The threshold 0.9 caught 20 and 2. */
 #define PROBE_NATS 0.3
 static const char *const hedges[] = {
     "i don't know",     "i do not know",     "not sure",          "i am unable",
@@ -108,7 +109,7 @@ static bool is_confident(struct part *p, json_t *said) {
     return !rc && !hedge && mean < PROBE_NATS;
 }
 
-/* Further queries by the model; none where it does not give a JSON array of texts. */
+/* Asks the model for more queries; none if it does not return a JSON array of strings. */
 static json_t *expand(struct part *p) {
     struct odo_run *r = p->run;
     if (r->d.mode == DIFFICULTY_FAST) return NULL;
@@ -135,7 +136,7 @@ static int by_score(const void *a, const void *b) {
     return x->score != y->score ? (x->score < y->score ? 1 : -1) : 0;
 }
 
-/* Passages of pages in the order that the cross-encoder gives them, where there is one and time for all. */
+/* Orders passages of pages by the cross-encoder, if there is one and the time suffices for all of them. */
 static void rerank(struct part *p, struct web_hits *h) {
     struct docs *d = p->run->odo->p.docs;
     double scores[WEB_MAX_HITS];
@@ -211,15 +212,16 @@ int32_t odo_count_tokens(const struct odo_run *r, const char *text, size_t n) {
     return (int32_t)n_tok;
 }
 
-/* Tokens of sources that fit: what the pipeline allows, and what the context leaves beside the conversation, its tools
- * and an answer. Without this a long source made requests fail that the model alone answers. */
+/* Returns the number of tokens available for sources: the pipeline's limit, or what the context has left after the
+ * conversation, its tools and the answer. Without this limit, a long source made requests fail that the model
+ * alone could answer. */
 static int32_t room(const struct odo_run *r) {
     int32_t most = r->d.pipeline->enrich_tokens;
     const struct backend_model *m = r->odo->p.backend->model;
     if (!m || !m->engine) return most;
     int64_t n_ctx = engine_ctx(m->engine), quarter = n_ctx / 4, answer = r->request->max_tokens;
     if (answer <= 0 || answer > quarter) answer = quarter;
-    int64_t used = answer + 64; /* of the template and the words around the sources */
+    int64_t used = answer + 64; /* for the template and the words around the sources */
     const json_t *const texts[] = {r->messages, r->request->tools};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; ++i) {
         char *text = texts[i] ? json_dumps(texts[i], JSON_COMPACT) : NULL;
@@ -230,7 +232,7 @@ static int32_t room(const struct odo_run *r) {
     return left < 0 ? 0 : left < most ? (int32_t)left : most;
 }
 
-/* Sources in turn from each part, as many as the budget holds; one too long is left out, not cut. */
+/* Takes sources from the parts in turn until the budget is full. A source that is too long is skipped, not cut. */
 static void choose(struct odo_run *r, struct part *parts, int n) {
     int32_t most = room(r), left = most, number = 0;
     size_t longest = 0;
@@ -258,7 +260,7 @@ static void choose(struct odo_run *r, struct part *parts, int n) {
     json_object_set_new(r->record, "enrich_tokens", json_integer(most - left));
 }
 
-/* All that was fetched, also what the budget leaves out, as a table for this request's answers alone. */
+/* Builds a table of all fetched texts, also those that the budget left out, for the answers of this request only. */
 static void make_table(struct odo_run *r, struct part *parts, int n) {
     enum { MOST = 64 };
     struct slice texts[MOST];
@@ -284,7 +286,8 @@ static void make_table(struct odo_run *r, struct part *parts, int n) {
     json_array_append_new(json_object_get(r->record, "enrich"), said);
 }
 
-/* A part that failed is told to the client, in the record, and to the model, which may have to admit it. */
+/* Reports a failed part to the client, in the record, and to the model, which may have to admit that it lacks
+ * data. */
 static void tell_failures(struct odo_run *r, const struct part *parts, int n) {
     json_t *all = json_array();
     for (int i = 0; i < n; ++i) {
@@ -311,7 +314,8 @@ void odo_enrich(struct odo_run *r) {
     r->sources = json_array();
     if (!n) return;
     int64_t deadline = clock_ns() + (int64_t)r->d.pipeline->enrich_ms * 1000000;
-    if (r->request->deadline_ns) { /* half of the time that there is: the answer needs some */
+    /* use at most half of the remaining time; the answer needs the rest */
+    if (r->request->deadline_ns) {
         int64_t half = clock_ns() + (r->request->deadline_ns - clock_ns()) / 2;
         if (half < deadline) deadline = half;
     }
@@ -320,7 +324,7 @@ void odo_enrich(struct odo_run *r) {
         parts[i].deadline_ns = deadline;
         parts[i].sources = json_array();
         parts[i].said = json_object();
-        /* the last part runs here: one part needs no thread */
+        /* the last part runs on this thread */
         if (i < n - 1)
             parts[i].threaded = !pthread_create(&parts[i].thread, NULL, fetch, &parts[i]);
         if (!parts[i].threaded) fetch(&parts[i]);
@@ -358,7 +362,7 @@ int odo_place_sources(struct odo_run *r) {
         else
             buf_printf(&b, "%s\n\n(The %s could not be searched. Say so if the answer needs it.)",
                        r->question, r->missing);
-        json_t *copy = json_copy(m); /* the caller's messages stay as they are */
+        json_t *copy = json_copy(m); /* the caller's messages are not modified */
         if (json_is_array(content)) {
             json_t *parts = json_array(), *part;
             size_t k;

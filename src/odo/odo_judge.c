@@ -1,5 +1,5 @@
-/* odo_judge.c: the model says in one word what a message is about, within a budget that is kept whatever the model
- * does: it is asked in a thread of its own, which is left behind where it does not come back in time. */
+/* odo_judge.c: the model names, in one word, what a message is about. The time limit holds whatever the model
+ * does: a separate thread asks the model, and odo_judge returns without it if it is late. */
 #include <errno.h>
 #include <string.h>
 
@@ -8,9 +8,9 @@
 #include "base/os.h"
 #include "odo/odo_impl.h"
 
-enum { MAX_JUDGING = 8, GRACE_MS = 20 }; /* more would only queue behind a model that is busy */
+enum { MAX_JUDGING = 8, GRACE_MS = 20 }; /* more threads would only wait for a busy model */
 
-struct judging {     /* of the thread and of the one who waits; the last one frees it */
+struct judging {     /* shared by the judging thread and odo_judge; the later of the two frees it */
     struct odo *odo; /* borrowed: odo_close waits for n_judging */
     struct backend *backend;
     char *system, *grammar, *text; /* owned */
@@ -18,7 +18,7 @@ struct judging {     /* of the thread and of the one who waits; the last one fre
     _Atomic bool cancelled;
     pthread_mutex_t lock;
     pthread_cond_t cond;
-    bool done, left; /* by the thread; by the one who waited */
+    bool done, left; /* set by the thread; set by odo_judge when it returns */
     int rc;
     char word[INTENT_MAX_NAME];
 };
@@ -48,7 +48,7 @@ static void *work(void *ud) {
     pthread_mutex_unlock(&j->lock);
     call_fini(&out);
     if (last) judging_free(j);
-    --o->n_judging; /* o may be gone from here on */
+    --o->n_judging; /* o may be freed from here on */
     return NULL;
 }
 
@@ -84,7 +84,7 @@ static int make(struct judging **out, struct odo *o, const char *text, const cha
     return CHIMERE_ENOMEM;
 }
 
-/* With the lock held: until it is done, or a little behind the deadline. */
+/* Call it with the lock held. Waits until the thread is done, at most GRACE_MS past the deadline. */
 static void await(struct judging *j) {
     int64_t end = j->deadline_ns + (int64_t)GRACE_MS * 1000000;
     while (!j->done && thread_wait_until(&j->cond, &j->lock, end)) {}

@@ -1,4 +1,4 @@
-/* odo_loop.c: the model answers, calls tools, reads their results, answers again. */
+/* odo_loop.c: the model answers, calls tools, reads their results and answers again. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -29,7 +29,8 @@ void odo_spend(struct odo_run *r, const struct engine_stats *s, int32_t n_reason
     if (r->n_left != INT32_MAX) r->n_left -= s->n_generated;
 }
 
-/* Of the answer: without citations of sources that were not given. What is held back comes before any other event. */
+/* Sends a piece of the answer without citations of sources that do not exist. For any other event, text that was
+ * held back is sent first. */
 static int send_content(struct odo_run *r, const struct backend_event *ev, bool content) {
     struct buf text;
     int rc = 0;
@@ -82,9 +83,10 @@ int odo_note(struct odo_run *r, const char *name, json_t *o) {
 struct turn {
     struct odo_run *run;
     bool final;
-    bool ours; /* the call that is open belongs to us: the client does not see it */
+    bool ours; /* the current call is for an orchestrator tool; the client does not see it */
     int n_client;
-    bool malformed; /* an unparsable call began: its raw text is not part of the answer */
+    /* a tool call began that cannot be parsed: its raw text is not part of the answer */
+    bool malformed;
     bool looped;
     struct repeat repeat;
 };
@@ -112,14 +114,14 @@ static int on_event(void *ud, const struct backend_event *ev) {
     struct chat_event chat = *ev->chat;
     switch (chat.kind) {
     case CHAT_CONTENT:
-        /* what is not yet the answer is shown as thought, so that every path streams */
+        /* text before the final answer is sent as thinking, so that the client sees progress on every path */
         if (!t->final) chat.kind = CHAT_REASONING;
         else if (r->keeps_answer) buf_put(&r->answer, chat.text, chat.n);
         break;
     case CHAT_CALL:
         t->ours = odo_tool(r, chat.name) && !odo_tools_has(r->request->tools, chat.name);
         if (!t->ours && !odo_tools_has(r->request->tools, chat.name))
-            t->ours = true; /* nobody's: told below */
+            t->ours = true; /* unknown tool: odo_tools_run reports this to the model */
         if (!t->ours) ++t->n_client;
         break;
     default: break;
@@ -142,7 +144,8 @@ static void set_sampling(struct request *a, const struct pipeline_sampling *s) {
     if (s->max_tokens != INT32_MIN) a->max_tokens = s->max_tokens;
 }
 
-/* The request's extra, with the pipeline's table where it names none itself; a new reference. */
+/* Returns the request's extra as a new reference, with the pipeline's Engram table added if the request names
+ * none. */
 static json_t *with_table(const struct odo_run *r) {
     const struct pipeline *p = r->d.pipeline;
     if (!p->engram || json_object_get(r->request->extra, "engram"))
@@ -157,9 +160,9 @@ static json_t *with_table(const struct odo_run *r) {
 void odo_ask(const struct odo_run *r, const struct pipeline_sampling *own, bool final,
              struct request *a) {
     const struct pipeline *p = r->d.pipeline;
-    *a = *r->request; /* its arrays stay the maker's */
+    *a = *r->request; /* shallow copy: its arrays belong to the client's request */
     a->n = 1;
-    if (r->table) { /* what was fetched also sways the words of the answer itself */
+    if (r->table) { /* the fetched texts also influence the sampling of the answer */
         a->table = r->table;
         a->recall = r->question;
     }
@@ -167,7 +170,7 @@ void odo_ask(const struct odo_run *r, const struct pipeline_sampling *own, bool 
     if (odo_may(r, ODO_PROMPTS)) set_sampling(a, &p->sampling);
     set_sampling(a, own);
     if (p->think >= 0 && final && odo_may(r, ODO_PROMPTS)) a->think = p->think;
-    /* what the request itself says about its mode outranks the pipeline */
+    /* a mode set by the request takes precedence over the pipeline */
     if (final && (r->wish.mode >= 0 || r->wish.auto_mode)) mode_apply(r->d.mode, a);
     if (p->think_budget != INT32_MIN) a->sampling.think_budget = p->think_budget;
     if (r->n_left != INT32_MAX && (a->max_tokens <= 0 || a->max_tokens > r->n_left))
@@ -181,7 +184,7 @@ static int backend_model(struct odo_run *r, const struct odo_round *round, json_
     a.messages = round->messages;
     a.tools = tools;
     a.sampling.seed += (uint64_t)r->choice;
-    if (!round->final) { /* steps: plain text, whatever form the answer has */
+    if (!round->final) { /* steps: plain text, whatever format the answer must have */
         a.format = REQUEST_TEXT;
         a.n_stop = 0;
         a.probs = false;
@@ -216,7 +219,7 @@ static int append_calls(json_t *messages, const struct call_result *out) {
     return m && !json_array_append_new(messages, m) ? 0 : CHIMERE_ENOMEM;
 }
 
-/* Calls a tool in the model's name, before it is asked. */
+/* Runs a tool as if the model had called it, before the model is asked. */
 static int call_first(struct odo_run *r, const struct odo_round *round, const char *name,
                       const char *key, const char *value) {
     json_t *arguments = json_pack("{s:s}", key, value);
@@ -234,8 +237,8 @@ static int call_first(struct odo_run *r, const struct odo_round *round, const ch
     return rc;
 }
 
-/* A question that is nothing but a calculation: the model then only has to say the result. And the search that the
- * request wants in any case. */
+/* Runs tools before the model is asked. If the question is only a calculation, the model then only states the
+ * result. Also runs the search that the request demands. */
 static int work_out(struct odo_run *r, const struct odo_round *round) {
     const struct request *a = r->request;
     bool free_choice = a->tool_choice == REQUEST_TOOLS_AUTO && r->wish.tools != 0 &&
@@ -250,7 +253,7 @@ static int work_out(struct odo_run *r, const struct odo_round *round) {
     return call_first(r, round, t->name, "expression", r->d.sum);
 }
 
-/* Tells the model that its calls are used up, where it looks for their results. */
+/* Adds to the last tool result, which the model reads next, that no more tools can be called. */
 static int ask_for_answer(json_t *messages) {
     json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
@@ -265,7 +268,7 @@ int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *conte
     int32_t most = round->rounds ? round->rounds : r->d.pipeline->rounds;
     if (work_out(r, round)) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (int32_t i = 0;; ++i) {
-        /* behind the last round no tool of ours is offered: the model must answer */
+        /* after the last round no orchestrator tool is offered: the model must answer */
         struct odo_round bare = *round;
         bare.no_tools = i >= most;
         if (bare.no_tools) bare.tools.n = 0;
@@ -285,7 +288,7 @@ int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *conte
         if (turn.malformed) json_object_set_new(r->record, "malformed_call", json_true());
         if (!rc && turn.malformed && !bare.no_tools && !*r->cancelled && r->n_left > 0) {
             call_fini(&out);
-            i = most - 1; /* once more, without tools */
+            i = most - 1; /* ask once more, without tools */
             continue;
         }
         size_t n_call = json_array_size(out.calls);
@@ -298,8 +301,7 @@ int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *conte
             if (!rc) rc = odo_tools_run(r, round, out.calls);
             if (rc) err_set(e, rc, "out of memory");
         } else if (!rc && out.finish == FINISH_CALLS && !turn.n_client) {
-            *finish =
-                FINISH_STOP; /* calls of ours beyond the limit: the client has nothing to run */
+            *finish = FINISH_STOP; /* the call limit is reached; the client has no call to run */
         }
         r->n_client_call += turn.n_client;
         call_fini(&out);

@@ -1,4 +1,4 @@
-/* odo_quality.c: several attempts at one answer, and what becomes of what they were worth. */
+/* odo_quality.c: several attempts at one answer, and how their scores are used. */
 #include "odo/odo_quality.h"
 
 #include <math.h>
@@ -104,7 +104,7 @@ static double judged(struct odo_run *r, const char *answer) {
 
 static int held(struct odo_run *r, const struct odo_round *round, struct buf *text,
                 enum finish *finish, struct err *e) {
-    r->quiet = true; /* thoughts too: of the answer that is given there are none */
+    r->quiet = true; /* also suppresses thinking: the answer that is sent later has none */
     int rc = odo_loop(r, round, text, finish, e);
     r->quiet = false;
     return rc ? rc : text->failed ? err_set(e, CHIMERE_ENOMEM, "out of memory") : 0;
@@ -168,7 +168,7 @@ int odo_reflect(struct odo_run *r, const struct odo_round *round, enum finish *f
     return rc;
 }
 
-/* ---- the gate ---- */
+/* ---- the quality gate ---- */
 
 bool odo_wants_quality(const struct odo_run *r) {
     return r->odo->quality && r->d.pipeline && r->d.pipeline->quality_score;

@@ -1,4 +1,4 @@
-/* odo_shots.c: validated answers to questions like this one, shown to the model as turns before it. */
+/* odo_shots.c: validated answers to similar questions, added as earlier turns of the conversation. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -30,8 +30,9 @@ int odo_find_shots(struct odo_run *r, json_t *said, struct err *e) {
     return rc;
 }
 
-/* Where sources were found the model is to read those: examples beside them took recall from 63 % to 11 % in the first
- * orchestrator. At most half of the budget; one that is too long is left out. */
+/* No examples are added if sources were found, because the model must read the sources: examples reduced recall
+ * from 63 % to 11 % in the first orchestrator. Examples use at most half of the budget; one that is too long is
+ * skipped. */
 void odo_choose_shots(struct odo_run *r) {
     json_t *all = r->shots, *chosen = json_array(), *ids = json_array(), *x;
     int32_t left = r->d.pipeline->enrich_tokens / 2;
@@ -52,7 +53,7 @@ void odo_choose_shots(struct odo_run *r) {
     json_decref(ids);
 }
 
-/* The nearest stands last, next to the question. */
+/* The nearest example is last, next to the question. */
 int odo_place_shots(struct odo_run *r) {
     size_t at = json_array_size(r->messages), n = json_array_size(r->shots);
     while (at-- > 0) {

@@ -1,4 +1,4 @@
-/* odo_steps.c: a pipeline's agents, one after another or side by side, each seeing what was found before. */
+/* odo_steps.c: runs a pipeline's agents, in sequence or concurrently. Each agent sees the earlier results. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -13,12 +13,12 @@ struct outcome {
     struct err err;
     int rc;
     bool final;
-    size_t n_ran; /* calls of tools that were made before this agent began */
+    size_t n_ran; /* number of tool calls made before this agent began */
     pthread_t thread;
     bool threaded;
 };
 
-/* The conversation with one more system text in front, and what the agents before have found behind the
+/* Returns the conversation with one more system text at the start and the results of earlier agents after the
  * question. */
 static json_t *step_messages(const struct odo_run *r, const char *system,
                              const struct buf *before) {
@@ -50,7 +50,8 @@ static json_t *step_messages(const struct odo_run *r, const char *system,
     return all;
 }
 
-/* One agent's part of the run: its own counts and taint, the whole run's sink and cancelling. */
+/* Runs one agent's part of the run. The part has its own counts and taint; it shares the run's sink and cancel
+ * flag. */
 static void *work(void *ud) {
     struct outcome *o = ud;
     struct odo_round round = {.sampling = &o->step->sampling,
@@ -63,7 +64,7 @@ static void *work(void *ud) {
 }
 
 static void begin(struct odo_run *r, struct outcome *o, bool alone, const struct buf *before) {
-    /* field by field: a run holds atomics and a thread that are not copied */
+    /* copied field by field, because a run contains atomics and a thread */
     o->part = (struct odo_run){.base = r->base,
                                .odo = r->odo,
                                .request = r->request,
@@ -143,7 +144,7 @@ static int group(struct odo_run *r, struct outcome *list, int32_t n, struct buf 
     return n_good ? 0 : rc;
 }
 
-/* The last agent failed: what the others found is better than nothing, and said to be partial. */
+/* If the last agent failed, the results of the others are sent, marked as partial. */
 static int partial(struct odo_run *r, const struct buf *before, enum finish *finish) {
     json_object_set_new(r->record, "partial", json_true());
     odo_say(r, false, before->p, before->n);

@@ -1,4 +1,4 @@
-/* odo_tools.c: which tools a round offers, and running those that the model calls. */
+/* odo_tools.c: which tools a round offers, and how calls of the model are run. */
 #include "odo/odo_tools.h"
 
 #include <string.h>
@@ -18,7 +18,8 @@ bool odo_tools_listed(const struct yamlfile_list *l, const char *name) {
     return false;
 }
 
-/* The request offers the search itself: whatever the pipeline names, whatever the model was measured for. */
+/* Returns true for web search if the request asks for it. It is offered whatever the pipeline lists and the
+ * model's card says. */
 static bool is_search(const struct odo_run *r, const struct tool *t) {
     return r->request->search && !strcmp(t->name, "web_search");
 }
@@ -55,12 +56,12 @@ static struct tool_env run_env(const struct odo_run *r) {
                              .owner = r->owner};
 }
 
-/* It runs, once the user allows it where that is wanted. */
+/* Returns true if the tool may run now, or after the user allows it. */
 static bool may_run(const struct odo_run *r, const struct tool *t, const struct tool_env *env) {
     return tool_allowed(t, env, NULL) || (r->wish.ask && tool_needs_confirmation(t, env));
 }
 
-/* Whether it is one of ours that this round may offer, as far as text of strangers does not forbid it. */
+/* Returns true if t is an orchestrator tool that this round may offer, apart from restrictions by untrusted text. */
 static bool is_offered(const struct odo_run *r, const struct odo_round *round,
                        const struct tool *t) {
     const struct request *a = r->request;
@@ -70,11 +71,13 @@ static bool is_offered(const struct odo_run *r, const struct odo_round *round,
     if (t == &r->skill_tool) return !round->no_tools;
     if (!wanted(r, round, t)) return false;
     if (!odo_may(r, ODO_TOOLS) && !(t->flags & TOOL_ANYWHERE) && !is_search(r, t)) return false;
-    /* small models call whatever is offered: a calculator beside a word problem cost the shipped one 50 of 60 */
+    /* small models call every offered tool: the calculator in word problems cost the shipped model 50 of 60
+     * answers */
     return strcmp(t->name, "calculator") != 0 || r->d.bare;
 }
 
-/* Names of tools that this round would offer but for text of strangers; confirmable: those that the user could allow. */
+/* Lists the tools that this round does not offer only because untrusted text was read. confirmable: only those
+ * that the user could allow. */
 static json_t *withheld(const struct odo_run *r, const struct odo_round *round, bool confirmable) {
     struct tool_env env = run_env(r);
     json_t *names = json_array();
@@ -119,19 +122,19 @@ json_t *odo_tools_offered(const struct odo_run *r, const struct odo_round *round
     return NULL;
 }
 
-/* ---- running them ---- */
+/* ---- running tools ---- */
 
 struct job {                           /* one call of a round */
-    const struct tool *tool;           /* view; NULL: there is none of this name */
+    const struct tool *tool;           /* view; NULL: unknown tool */
     const char *id, *name, *arguments; /* views into the call */
-    char *key;                         /* owned: the arguments, written in one way */
+    char *key;                         /* owned: the arguments in canonical form */
     struct buf text;
     struct tool_env env;
-    const json_t *first;    /* view into run.ran: the same call, made before */
-    const struct job *twin; /* view: the same call, made in the same round */
+    const json_t *first;    /* view into run.ran: an earlier identical call */
+    const struct job *twin; /* view: an identical call of the same round */
     struct odo_run *run;    /* view */
-    size_t n_shown;         /* bytes of progress */
-    bool asked;             /* its user was, and allowed it if it ran */
+    size_t n_shown;         /* bytes of progress shown */
+    bool asked;             /* the user was asked; if the call ran, the user allowed it */
     double ms;
     int rc;
     pthread_t thread;
@@ -140,7 +143,7 @@ struct job {                           /* one call of a round */
 
 enum { MAX_PARALLEL = 8, MOST_PROGRESS = 16 << 10, MOST_SHOWN = 2000 };
 
-/* Arguments that mean the same are written in the same way. */
+/* Writes arguments in a canonical form: compact JSON with sorted keys. */
 static char *canonical(const char *arguments) {
     json_t *o = json_loads(arguments, JSON_DECODE_ANY, NULL);
     char *text =
@@ -149,7 +152,8 @@ static char *canonical(const char *arguments) {
     return text;
 }
 
-/* The same call, if its result still holds: a call of another tool whose effect lasts may have changed it. */
+/* Finds an earlier identical call whose result still holds. A later call with a lasting effect may have changed
+ * the result. */
 static const json_t *made_before(const struct odo_run *r, const char *name, const char *key) {
     for (size_t i = json_array_size(r->ran); i-- > 0;) {
         const json_t *o = json_array_get(r->ran, i);
@@ -161,7 +165,7 @@ static const json_t *made_before(const struct odo_run *r, const char *name, cons
     return NULL;
 }
 
-/* Its effect is on this machine, where another call of the round could see it half done. */
+/* Returns true if the tool changes this machine: another call of the round could see a half-finished change. */
 static bool runs_alone(const struct tool *t) {
     return t && (t->flags & TOOL_PERSISTS ||
                  (t->flags & TOOL_EFFECT && !(t->flags & (TOOL_CONFINED | TOOL_SENDS))));
@@ -172,13 +176,14 @@ static bool lasts(const struct tool *t) {
            (t->flags & TOOL_PERSISTS || (t->flags & TOOL_EFFECT && !(t->flags & TOOL_CONFINED)));
 }
 
-/* What may go another way the next time is not kept: no answer in time, or not allowed yet. */
+/* Returns true if a repeated call would give the same result. Timeouts, I/O errors and refusals may change. */
 static bool is_final(int rc) {
     return rc != CHIMERE_ETIMEOUT && rc != CHIMERE_EIO && rc != CHIMERE_EBUSY &&
            rc != CHIMERE_ECANCELLED && rc != CHIMERE_EREFUSED && rc != CHIMERE_ENOMEM;
 }
 
-/* Of a text with a NUL behind it: the longest beginning of at most n bytes that ends with a character. */
+/* Returns the length of the longest prefix of at most n bytes that does not cut a character. The text must end
+ * with a NUL. */
 static size_t whole(const char *text, size_t n) {
     while (n && ((unsigned char)text[n] & 0xc0) == 0x80) --n;
     return n;
@@ -216,7 +221,7 @@ static int job_begin(struct odo_run *r, const struct odo_round *round, const jso
     return 0;
 }
 
-/* The user's word on a call that writes, runs or sends; what may never run is not asked about. */
+/* Asks the user about a call that writes, runs or sends. A call that may never run is not asked about. */
 static int ask_user(struct job *j, struct err *e) {
     struct odo_run *r = j->run;
     char id[CONFIRM_ID_BYTES];
@@ -263,12 +268,13 @@ static void *job_run(void *ud) {
     return NULL;
 }
 
-/* Its results are numbered like sources: what [n] means is the model's affair then. */
+/* Returns true if the tool's results are numbered like sources. After such a call, [n] is no longer checked,
+ * because it may refer to either. */
 static bool has_numbers(const struct tool *t) {
     return t && (!strcmp(t->name, "documents") || !strcmp(t->name, "web_search"));
 }
 
-/* Taint, counts, record and the message for the model. */
+/* Updates taint and counts, adds the call to the record, and appends the message for the model. */
 static int job_end(struct odo_run *r, const struct odo_round *round, struct job *j) {
     if (j->twin) {
         buf_put(&j->text, j->twin->text.n ? j->twin->text.p : "", j->twin->text.n);
@@ -282,7 +288,7 @@ static int job_end(struct odo_run *r, const struct odo_round *round, struct job 
     r->tainted_local |= j->env.tainted_local;
     if (j->rc == CHIMERE_EREFUSED) ++r->odo->n_tool_refused;
     if (has_numbers(j->tool)) {
-        pthread_mutex_lock(r->sink_lock); /* agents side by side */
+        pthread_mutex_lock(r->sink_lock); /* agents may run concurrently */
         r->all_cite->n_source = 0;
         pthread_mutex_unlock(r->sink_lock);
     }
@@ -300,7 +306,8 @@ static int job_end(struct odo_run *r, const struct odo_round *round, struct job 
     if (json_array_size(j->env.found)) json_object_set(note, "found", j->env.found);
     json_t *list = json_object_get(r->record, "tools");
     if (note && list) json_array_append_new(list, note);
-    json_t *shown = note ? json_copy(note) : NULL; /* the record has no results: it is kept */
+    /* copied before results are added, because the record is stored and has none */
+    json_t *shown = note ? json_copy(note) : NULL;
     size_t most = j->text.n < MOST_SHOWN ? j->text.n : whole(text, MOST_SHOWN);
     if (!list) json_decref(note);
     json_object_set_new(shown, "id", json_string(j->id));
@@ -311,7 +318,7 @@ static int job_end(struct odo_run *r, const struct odo_round *round, struct job 
     return m && !json_array_append_new(round->messages, m) ? 0 : CHIMERE_ENOMEM;
 }
 
-/* Prepares calls from `at` on that can run together; returns how many, or CHIMERE_E*. */
+/* Prepares the calls from index `at` that can run together. Returns their number, or CHIMERE_E*. */
 static int group_begin(struct odo_run *r, const struct odo_round *round, const json_t *calls,
                        size_t at, struct job *jobs) {
     int n = 0, rc = 0;

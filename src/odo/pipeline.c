@@ -1,4 +1,4 @@
-/* pipeline.c: the files of the folder, and snapshots of them. */
+/* pipeline.c: loads the files of the folder and makes snapshots of them. */
 #include "odo/pipeline.h"
 
 #include <dirent.h>
@@ -20,14 +20,14 @@
 
 enum file_kind { FILE_PIPELINE, FILE_RULES, FILE_SKILL, FILE_PERSONA };
 
-struct file { /* one version of one file; shared by sets */
+struct file { /* one version of one file; shared between sets */
     _Atomic int refs;
-    char name[SKILL_MAX_NAME + 16]; /* within the folder */
+    char name[SKILL_MAX_NAME + 16]; /* relative to the folder */
     enum file_kind kind;
     struct arena arena;
     struct pipeline p;
     struct skill skill;
-    struct intent_rules *rules; /* owned; of intent.yaml alone */
+    struct intent_rules *rules; /* owned; only for intent.yaml */
     const char *persona;        /* text, in the arena */
 };
 
@@ -45,12 +45,12 @@ struct pipeline_set {
 
 struct pipeline_dir {
     char *path;           /* owned */
-    pthread_mutex_t lock; /* guards now; reload holds `reloading` besides */
+    pthread_mutex_t lock; /* protects now; a reload also holds `reloading` */
     pthread_mutex_t reloading;
     struct pipeline_set *now; /* holds a reference */
     pthread_t thread;
     bool watching;
-    int inotify, stop; /* descriptors; -1 */
+    int inotify, stop; /* file descriptors; -1: none */
 };
 
 static void file_drop(struct file *f) {
@@ -85,7 +85,7 @@ static int bind_sampling(struct yamlfile *y, int32_t node, struct pipeline_sampl
     return node ? yamlfile_bind(y, node, sampling_fields, s, NULL, a, e) : 0;
 }
 
-struct nodes { /* the parts of a file that are mappings of their own */
+struct nodes { /* nodes of the members that are mappings */
     int32_t sampling, thinking, engram, enrich, plan, steps, strategy, quality;
 };
 
@@ -183,7 +183,7 @@ static int bind_step(struct file *f, struct yamlfile *y, int32_t node, int32_t g
     return rc;
 }
 
-enum { SKILLS_ROW = 5, MCP_ROW = 6 }; /* of the table below */
+enum { SKILLS_ROW = 5, MCP_ROW = 6 }; /* rows of the table below */
 
 static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
     struct whole {
@@ -245,7 +245,7 @@ static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
     return rc;
 }
 
-/* personas/NAME/SOUL.md of the folder. */
+/* Reads personas/NAME/SOUL.md of the folder. */
 static int read_persona(struct file *f, const char *dir, const char *name, const char **out,
                         struct err *e) {
     char *text = NULL;
@@ -265,7 +265,7 @@ static int read_persona(struct file *f, const char *dir, const char *name, const
     return rc;
 }
 
-/* The text takes the place of the name. */
+/* Replaces the persona's name by its text. */
 static int load_persona(struct file *f, const char *dir, struct err *e) {
     const char *name = f->p.persona;
     if (!name) return 0;
@@ -284,7 +284,7 @@ static int load_pipeline(struct file *f, const char *dir, const char *path, stru
     return rc;
 }
 
-/* name: within dir, of a length that was checked. */
+/* name: path within dir; the caller has checked its length. */
 static int file_load(struct file **out, const char *dir, const char *name, enum file_kind kind,
                      struct err *e) {
     struct buf path;
@@ -295,7 +295,7 @@ static int file_load(struct file **out, const char *dir, const char *name, enum 
     arena_init(&f->arena, (size_t)4 << 20);
     snprintf(f->name, sizeof f->name, "%s", name);
     buf_init(&path, PATH_MAX);
-    const char *own = strchr(name, '/'); /* skills/NAME, personas/NAME */
+    const char *own = strchr(name, '/'); /* for skills/NAME and personas/NAME */
     int rc = buf_printf(&path, "%s/%s", dir, name);
     if (rc) err_set(e, rc, "%s: path is too long", dir);
     else if (kind == FILE_RULES) rc = intent_load(&f->rules, path.p, e);
@@ -336,13 +336,13 @@ static struct file *old_file(const struct pipeline_set *old, const char *name) {
     return NULL;
 }
 
-/* What a folder of the set may hold. A broken skill or persona is a problem, not a reason not to start: such folders
- * are often somebody else's. */
+/* The kinds of entries in the folder. A broken skill or persona is reported but does not prevent a start, because
+ * such folders often come from other authors. */
 static const struct shelf {
     const char *sub; /* "": the folder itself */
     enum file_kind kind;
     int most;
-    size_t longest; /* of a name */
+    size_t longest; /* longest allowed name */
     bool optional;
 } shelves[] = {
     {"", FILE_PIPELINE, PIPELINE_MAX, INTENT_MAX_NAME - 1 + 5, false},
@@ -357,7 +357,7 @@ static void add_file(struct pipeline_set *s, struct file *f) {
     s->files[s->n++] = f;
 }
 
-/* One entry; the first problem is kept. Returns what forbids a first start. */
+/* Loads one entry; the first problem is kept. Returns an error only if it must prevent the first start. */
 static int scan_one(struct pipeline_set *s, const struct pipeline_set *old, const char *path,
                     const struct shelf *shelf, const char *entry, struct err *e) {
     struct err why = {0};
@@ -397,7 +397,8 @@ static int scan_shelf(struct pipeline_set *s, const struct pipeline_set *old, co
     int first = 0;
     for (const struct dirent *d; (d = readdir(dir));) {
         if (d->d_name[0] == '.' || (!*shelf->sub && !str_ends(d->d_name, ".yaml"))) continue;
-        if (*shelf->sub && d->d_type == DT_REG) continue; /* a README beside them */
+        /* ignore files such as a README next to the folders */
+        if (*shelf->sub && d->d_type == DT_REG) continue;
         int rc = scan_one(s, old, path, shelf, d->d_name, e);
         if (!first) first = rc;
     }
@@ -425,7 +426,7 @@ int pipeline_dir_reload(struct pipeline_dir *d, struct err *e) {
     struct pipeline_set *s = mem_zalloc(sizeof *s), *old = d->now;
     int rc = s ? scan(s, old, d->path, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
     bool whole = s && s->rules && pipeline_find(s, "default");
-    if (s && whole && (!rc || old)) { /* the first time all must be right */
+    if (s && whole && (!rc || old)) { /* the first load requires that every file is valid */
         s->refs = 1;
         s->version = old ? old->version + 1 : 1;
         pthread_mutex_lock(&d->lock);
@@ -473,7 +474,7 @@ const struct skill *const *pipeline_skills(const struct pipeline_set *s, int *n)
 const char *pipeline_persona(const struct pipeline_set *s, const char *name) {
     for (int i = 0; i < s->n; ++i)
         if (s->files[i]->kind == FILE_PERSONA && !strcmp(s->files[i]->name + 9, name))
-            return s->files[i]->persona; /* behind "personas/" */
+            return s->files[i]->persona; /* skips "personas/" */
     return NULL;
 }
 
@@ -482,7 +483,7 @@ uint64_t pipeline_version(const struct pipeline_set *s) { return s->version; }
 
 /* ---- watching ---- */
 
-/* Of the folder, and of what lies in its folders of skills and personas; a path that is watched stays as it is. */
+/* Watches the folder and the entries of its skill and persona folders. Adding a path again has no effect. */
 static bool watch_paths(const struct pipeline_dir *d) {
     const uint32_t what = IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_CREATE;
     bool whole = inotify_add_watch(d->inotify, d->path, what) >= 0;
@@ -511,7 +512,7 @@ static void *watch(void *ud) {
                             {.fd = d->stop, .events = POLLIN}};
     bool dirty = false;
     for (;;) {
-        /* an editor writes in several steps: wait until it is quiet */
+        /* an editor writes in several steps: reload after 50 ms without events */
         int n = poll(fds, 2, dirty ? 50 : -1);
         if (fds[1].revents) return NULL;
         if (n > 0 && fds[0].revents) {
@@ -520,7 +521,7 @@ static void *watch(void *ud) {
         } else if (n == 0 && dirty) {
             struct err e = {0};
             dirty = false;
-            watch_paths(d); /* before reading, so that no change is missed */
+            watch_paths(d); /* add watches before reading, so that no change is missed */
             pipeline_dir_reload(d, &e);
             if (e.text[0]) log_warn("pipelines: %s; the version before stays in force", e.text);
             else log_info("pipelines: read again");
@@ -547,7 +548,8 @@ int pipeline_dir_open(struct pipeline_dir **out, const char *path, bool watching
     pthread_mutex_init(&d->reloading, NULL);
     d->path = mem_strdup(path);
     int rc = d->path ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (!rc && watching) rc = start_watch(d, e); /* first, so that no change is missed */
+    /* watch before the first load, so that no change is missed */
+    if (!rc && watching) rc = start_watch(d, e);
     if (!rc) rc = pipeline_dir_reload(d, e);
     if (!rc && d->now->problem[0]) log_warn("pipelines: %s", d->now->problem);
     if (rc) pipeline_dir_close(d);

@@ -1,9 +1,9 @@
-/* pipeline.h: how each route answers: a folder of YAML files, read again when one changes.
+/* pipeline.h: how each route answers. A folder of YAML files, reloaded when one changes.
  *
- * A set is an immutable snapshot of the folder: hold it for as long as one request needs it. A watcher
- * thread (inotify) makes a new set when a file changes; a file that does not parse leaves the old version
- * of it in force and its message in the new set. Nothing of a set is ever written to, so no request can
- * change another's settings. The files' keys are documented in docs/odo.md. Any thread. */
+ * A set is an immutable snapshot of the folder; hold it for the duration of one request. A watcher thread
+ * (inotify) makes a new set when a file changes. If a file does not parse, the new set keeps the old version of
+ * that file and has the error message. Sets are never modified, so a request cannot change the settings of
+ * another. docs/odo.md documents the keys of the files. Any thread. */
 #ifndef CHIMERE_ODO_PIPELINE_H
 #define CHIMERE_ODO_PIPELINE_H
 
@@ -22,26 +22,27 @@ enum {
     PIPELINE_MAX_PERSONAS = 64
 };
 
-struct pipeline_sampling { /* what is set replaces the caller's; NaN and INT32_MIN: unset */
+/* values that are set replace the caller's; NaN and INT32_MIN: not set */
+struct pipeline_sampling {
     double temperature, top_p, min_p, presence_penalty;
     int32_t top_k, max_tokens;
 };
 
 enum pipeline_when { PIPELINE_NEVER, PIPELINE_ULTRA, PIPELINE_ALWAYS };
-/* never; facts: what the user told is read, "Remember that ..." is kept; all: talks too */
+/* never; facts: stored facts are read, "Remember that ..." is stored; all: also talks */
 enum pipeline_memory { PIPELINE_MEMORY_NEVER, PIPELINE_MEMORY_FACTS, PIPELINE_MEMORY_ALL };
 enum pipeline_web { PIPELINE_WEB_NEVER, PIPELINE_WEB_PROBE, PIPELINE_WEB_ALWAYS };
 
 struct pipeline_step {
-    const char *agent;  /* its name in notes */
-    const char *prompt; /* added to the pipeline's; may be NULL */
+    const char *agent;  /* name of the step in notes */
+    const char *prompt; /* added to the pipeline's prompt; may be NULL */
     struct pipeline_sampling sampling;
-    struct yamlfile_list tools; /* of the pipeline's; n == 0: none */
-    int32_t rounds;             /* of tools; 0: the pipeline's */
-    int32_t group;              /* steps of one group run side by side */
+    struct yamlfile_list tools; /* subset of the pipeline's tools; n == 0: none */
+    int32_t rounds;             /* limit of tool rounds; 0: the pipeline's */
+    int32_t group;              /* steps with the same group run concurrently */
 };
 
-struct pipeline { /* strings in its own arena */
+struct pipeline { /* strings are in its arena */
     const char *name, *about, *prompt;
     const char *persona; /* text of its SOUL.md, or NULL */
     struct pipeline_sampling sampling;
@@ -49,25 +50,25 @@ struct pipeline { /* strings in its own arena */
     int32_t think_budget; /* INT32_MIN: the caller's */
     const char *engram;   /* table, or NULL */
     double engram_alpha;
-    bool documents;         /* look into the index of documents */
+    bool documents;         /* search the index of documents */
     const char *collection; /* NULL: all */
     int32_t web;            /* enum pipeline_web */
     bool few_shot, dynamic_engram;
-    int32_t enrich_tokens; /* budget of what is added, 1200 */
+    int32_t enrich_tokens; /* token budget of the added text, 1200 */
     int32_t enrich_ms;     /* deadline of each part, 8000 */
     struct yamlfile_list tools, skills;
-    struct yamlfile_list mcp; /* servers, or their tools as SERVER_TOOL, that may be offered */
-    bool any_mcp;             /* no such list: all */
-    int32_t rounds;           /* of tools at most, 6 */
+    struct yamlfile_list mcp; /* MCP servers, or single tools as SERVER_TOOL, that may be offered */
+    bool any_mcp;             /* no such list: all are allowed */
+    int32_t rounds;           /* limit of tool rounds, 6 */
     bool plan;
     int32_t plan_tokens, plan_ms;
-    bool any_skill;        /* no list of skills: every one may be chosen */
+    bool any_skill;        /* no list of skills: every skill may be chosen */
     int32_t memory;        /* enum pipeline_memory */
-    int32_t memory_tokens; /* budget in the prompt, 300 */
-    const char *strategy;  /* strategy.h; checked; or NULL */
+    int32_t memory_tokens; /* token budget in the prompt, 300 */
+    const char *strategy;  /* a name of strategy.h, validated; or NULL */
     int32_t strategy_when; /* enum pipeline_when */
     int32_t strategy_ms;   /* deadline, 60000 */
-    /* judge answers; keep texts for learning; hold an answer back until judged, and retry a bad one */
+    /* judge answers; store texts for learning; hold an answer back until judged and retry a bad one */
     bool quality_score, quality_keep, quality_reflect;
     int32_t run_steps; /* enum pipeline_when */
     struct pipeline_step steps[PIPELINE_MAX_STEPS];
@@ -77,26 +78,30 @@ struct pipeline { /* strings in its own arena */
 struct pipeline_set;
 struct pipeline_dir;
 
-/* Reads every NAME.yaml of the folder, intent.yaml too. A file that is wrong is an error here. */
+/* Reads every NAME.yaml of the folder, including intent.yaml. Any invalid file is an error here. */
 int pipeline_dir_open(struct pipeline_dir **out, const char *path, bool watch, struct err *e);
-void pipeline_dir_close(struct pipeline_dir *d); /* sets that are held stay valid */
-/* Looks at the folder now; 0, or the first error (old versions stay). The watcher calls it. */
+void pipeline_dir_close(struct pipeline_dir *d); /* sets that are still held stay valid */
+/* Reloads the folder now. Returns 0 or the first error; files with errors keep their old version. The watcher
+ * calls it. */
 int pipeline_dir_reload(struct pipeline_dir *d, struct err *e);
 
-/* A text as the file NAME.yaml, without a folder; its persona is not looked for. */
+/* Checks a text as if it were the file NAME.yaml, without a folder. Its persona is not looked up. */
 int pipeline_check(const char *name, const char *text, size_t n, struct err *e);
 
 const char *pipeline_dir_path(const struct pipeline_dir *d);
 struct pipeline_set *pipeline_hold(struct pipeline_dir *d);
 void pipeline_release(struct pipeline_set *s);
 const struct intent_rules *pipeline_rules(const struct pipeline_set *s);
-/* The named one; NULL: there is none. */
+/* Returns the pipeline of that name; NULL: not found. */
 const struct pipeline *pipeline_find(const struct pipeline_set *s, const char *name);
 const struct pipeline *pipeline_at(const struct pipeline_set *s, int i); /* NULL beyond the end */
-/* skills/NAME/SKILL.md and personas/NAME/SOUL.md of the folder; what is broken of those is a problem alone. */
+/* Skills (skills/NAME/SKILL.md) and personas (personas/NAME/SOUL.md) of the folder. A broken one only sets
+ * pipeline_problem. */
 const struct skill *const *pipeline_skills(const struct pipeline_set *s, int *n);
-const char *pipeline_persona(const struct pipeline_set *s, const char *name); /* text; NULL */
-const char *pipeline_problem(const struct pipeline_set *s); /* of the last reload; "" where none */
-uint64_t pipeline_version(const struct pipeline_set *s);    /* counts changes */
+/* the text; NULL: not found */
+const char *pipeline_persona(const struct pipeline_set *s, const char *name);
+/* problem of the last reload; "": none */
+const char *pipeline_problem(const struct pipeline_set *s);
+uint64_t pipeline_version(const struct pipeline_set *s); /* incremented by each change */
 
 #endif

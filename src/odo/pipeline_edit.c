@@ -44,7 +44,8 @@ int pipeline_put(struct pipeline_dir *d, const char *name, const char *text, siz
     if (rc) return rc;
     bool was = file_read(path, YAMLFILE_MAX_BYTES, &old, &n_old, &none) == 0;
     rc = file_write(path, text, n, e);
-    if (!rc && (rc = pipeline_dir_reload(d, e)) != 0) { /* its persona is missing, or too many */
+    /* fails if its persona is missing or there are too many files */
+    if (!rc && (rc = pipeline_dir_reload(d, e)) != 0) {
         if (was) file_write(path, old, n_old, &none);
         else fs_remove(path);
         pipeline_dir_reload(d, &none);

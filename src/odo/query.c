@@ -9,8 +9,8 @@
 
 enum { MAX_TURNS = 3, MAX_QUERY = 2048, FEW_WORDS = 2 };
 
-/* Words that stand for something said before. "it" and "il" also begin impersonal sentences: then a query is longer than
- * it needs to be. */
+/* Words that refer to something said before. "it" and "il" also begin impersonal sentences; the query is then
+ * longer than necessary. */
 static const char refers[] =
     " it its that this those these them they their he him his she her one ones same there then "
     "il elle ils elles ca cela celui celle ceux celles lui leur leurs y en ceci meme ";
@@ -44,7 +44,7 @@ static bool refers_back(const char *question) {
     return found;
 }
 
-/* Text of a message of the user's; NULL: another role, or parts. */
+/* Returns the text of a user message; NULL: another role, or content in parts. */
 static const char *user_text(const json_t *message) {
     const char *role = json_string_value(json_object_get(message, "role"));
     return role && !strcmp(role, "user") ? json_string_value(json_object_get(message, "content"))
@@ -71,7 +71,7 @@ void query_write(struct buf *out, const json_t *messages, const char *question) 
 }
 
 bool query_has_object(const char *text) {
-    enum { TRIES = 16 }; /* each reads to the end at most */
+    enum { TRIES = 16 }; /* each attempt may parse to the end of the text */
     const char *p = text;
     for (int i = 0; i < TRIES && (p = strchr(p, '{')); ++i, ++p) {
         json_t *o = json_loads(p, JSON_DISABLE_EOF_CHECK, NULL);

@@ -5,7 +5,7 @@
 
 enum { CHECK_EACH = 64 };
 
-/* Bytes at the end that equal those one unit earlier. */
+/* Returns how many bytes at the end equal the bytes one unit earlier. */
 static size_t periodic(const struct repeat *r, size_t unit) {
     size_t same = 0;
     while (same + unit < r->n && r->tail[r->n - 1 - same] == r->tail[r->n - 1 - same - unit])

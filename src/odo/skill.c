@@ -127,7 +127,7 @@ int skill_choose(const struct skill *const *skills, int n, const char *question)
             if (has[i]) sums[i].score += log(1 + (double)(n + 1) / n_has), ++sums[i].n_word;
     }
     for (int i = 0; i < n; ++i) {
-        /* two words, and a third of what was asked: a description's one common word is chance */
+        /* at least two words and a third of the question's words must match: one common word may be chance */
         bool enough = sums[i].n_word >= 2 && (size_t)sums[i].n_word * 3 >= w.n;
         if (enough && sums[i].score > best) {
             best = sums[i].score;
@@ -139,7 +139,7 @@ int skill_choose(const struct skill *const *skills, int n, const char *question)
 
 /* ---- running ---- */
 
-/* "{folder}" at the beginning becomes where the sandbox shows it. */
+/* Replaces "{folder}" at the start of an argument by the folder's path inside the sandbox. */
 static int put_argument(struct arena *a, const char **out, const char *arg, const char *input) {
     struct buf b;
     if (!strcmp(arg, "{input}")) {
@@ -197,11 +197,11 @@ static int run_skill(void *ud, const json_t *args, struct tool_env *env, struct 
 }
 
 int skill_tool(const struct skill *s, struct tool *out, struct err *e) {
-    *out =
-        (struct tool){.flags = TOOL_EFFECT | TOOL_CONFINED,
-                      .deadline_ms = s->timeout_ms + 30000, /* it may have to wait for its turn */
-                      .run = run_skill,
-                      .ud = (void *)s};
+    *out = (struct tool){.flags = TOOL_EFFECT | TOOL_CONFINED,
+                         /* the call may have to wait for a sandbox */
+                         .deadline_ms = s->timeout_ms + 30000,
+                         .run = run_skill,
+                         .ud = (void *)s};
     if (!s->command.n) return err_set(e, CHIMERE_ENOENT, "skill %s has no command", s->name);
     snprintf(out->name, sizeof out->name, "skill_%s", s->name);
     out->spec = tool_spec(out->name, s->about,

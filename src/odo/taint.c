@@ -9,9 +9,11 @@
 
 struct taint {
     pthread_mutex_t lock;
-    uint64_t seed;                             /* nobody else can make two texts collide */
-    uint64_t marks[TAINT_BUCKETS][TAINT_WAYS]; /* the lowest bit: strangers'; 0: empty */
-    unsigned char next[TAINT_BUCKETS];         /* the oldest of each bucket */
+    /* random, so that nobody else can construct two texts with the same hash */
+    uint64_t seed;
+    /* lowest bit: untrusted (TAINT_STRANGERS); 0: empty */
+    uint64_t marks[TAINT_BUCKETS][TAINT_WAYS];
+    unsigned char next[TAINT_BUCKETS]; /* index of the oldest entry per bucket */
 };
 
 struct taint *taint_new(void) {
@@ -31,7 +33,7 @@ void taint_free(struct taint *t) {
 void taint_feed(struct taint_text *x, const char *s, size_t n) {
     for (size_t i = 0; i < n; ++i) {
         unsigned char c = (unsigned char)s[i];
-        if (c <= ' ') continue; /* clients trim and wrap */
+        if (c <= ' ') continue; /* white space is ignored, because clients trim and wrap text */
         x->whole = (x->whole ^ c) * 0x9e3779b97f4a7c15ULL;
         x->whole ^= x->whole >> 29;
         if (++x->n == TAINT_HEAD) x->head = x->whole;

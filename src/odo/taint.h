@@ -1,8 +1,9 @@
-/* taint.h: which answers strangers' text had a part in, so that they taint later requests that contain them.
+/* taint.h: remembers which answers were influenced by untrusted text, so that such an answer also taints later
+ * requests that contain it.
  *
- * A client sends earlier answers back as plain messages. An answer is known again by a keyed hash of its user, the
- * question before it and its own text without blanks; also if only its beginning was kept. Bounded: the oldest marks
- * make room. Any thread. */
+ * A client sends earlier answers back as plain messages. An answer is recognized by a keyed hash of its user, the
+ * question before it and its own text without white space. It is also recognized if the client kept only its
+ * beginning. Bounded: new marks replace the oldest. Any thread. */
 #ifndef CHIMERE_ODO_TAINT_H
 #define CHIMERE_ODO_TAINT_H
 
@@ -16,7 +17,7 @@ enum taint_level { TAINT_NONE, TAINT_LOCAL, TAINT_STRANGERS };
 
 struct taint;
 
-struct taint_text { /* placed by the caller; text fed so far */
+struct taint_text { /* allocated by the caller; hash state of the text fed so far */
     uint64_t head, whole;
     size_t n;
 };
@@ -27,7 +28,8 @@ void taint_begin(const struct taint *t, struct taint_text *x, const char *owner,
                  const char *question);
 void taint_feed(struct taint_text *x, const char *s, size_t n);
 void taint_mark(struct taint *t, const struct taint_text *x, enum taint_level level);
-/* Of a request's messages: marked answers, and results of tools, which strangers wrote. */
+/* Returns the taint of a request's messages. Marked answers taint; so do tool results, because other people wrote
+ * their text. */
 enum taint_level taint_of(struct taint *t, const char *owner, const json_t *messages);
 
 #endif

@@ -10,7 +10,7 @@
 
 struct yamlfile {
     char *path; /* owned */
-    char *text; /* owned, where it was read here */
+    char *text; /* owned, if it was read from a file */
     yaml_document_t doc;
     bool has_doc;
 };
@@ -84,7 +84,7 @@ const char *yamlfile_text(const struct yamlfile *f, int32_t node) {
     const yaml_node_t *n = at(f, node);
     if (!n || n->type != YAML_SCALAR_NODE) return NULL;
     const char *s = (const char *)n->data.scalar.value;
-    return strlen(s) == n->data.scalar.length ? s : NULL; /* no NUL inside */
+    return strlen(s) == n->data.scalar.length ? s : NULL; /* refuses text with a NUL byte */
 }
 
 bool yamlfile_is_mapping(const struct yamlfile *f, int32_t node) {
