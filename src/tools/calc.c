@@ -28,16 +28,16 @@ enum token {
 
 struct parser {
     const char *s;
-    size_t n, at; /* at: behind the present token */
-    size_t from;  /* where it begins */
+    size_t n, at; /* at: offset after the current token */
+    size_t from;  /* where the current token begins */
     enum token kind;
-    struct slice text; /* of a number or a name */
+    struct slice text; /* text of a number or a name */
     int depth, in_call;
     struct err *e;
     int n_step;
 };
 
-/* Spellings of operators; the longest that fits wins, so prefixes stand behind. */
+/* Spellings of operators. The first match wins, so a longer spelling is listed before its prefixes. */
 static const struct {
     const char *text;
     enum token kind;
@@ -99,7 +99,7 @@ static bool is_digit_at(const struct parser *p, size_t i) {
     return i < p->n && p->s[i] >= '0' && p->s[i] <= '9';
 }
 
-/* A separator at i that stands before exactly three digits. */
+/* Returns true if the separator at i is followed by exactly three digits. */
 static bool groups(const struct parser *p, size_t i) {
     return is_digit_at(p, i + 1) && is_digit_at(p, i + 2) && is_digit_at(p, i + 3) &&
            !is_digit_at(p, i + 4);
@@ -109,7 +109,7 @@ static void scan_number(struct parser *p) {
     size_t i = p->at, first = i;
     while (is_digit_at(p, i)) ++i;
     size_t lead = i - first;
-    /* thousands: 1,234,567 and 1 234 567; within a call's brackets a comma separates arguments */
+    /* thousands: 1,234,567 and 1 234 567; within the brackets of a call a comma separates arguments */
     while (lead <= 3 && lead > 0 && i < p->n &&
            ((p->s[i] == ',' && !p->in_call) || p->s[i] == ' ' || p->s[i] == '_') && groups(p, i))
         i += 4;
@@ -137,7 +137,7 @@ static bool word_at(const struct parser *p, size_t i, const char *word) {
     for (size_t k = 0; k < n; ++k)
         if ((p->s[i + k] | (word[k] >= 'a' ? 0x20 : 0)) != word[k]) return false;
     unsigned char next = i + n < p->n ? (unsigned char)p->s[i + n] : 0;
-    /* 3x4: the sign may touch the number behind it; other words may not */
+    /* 3x4: a digit may follow "x" directly; other words end before letters and digits */
     return n == 1 ? !isalpha(next) && next < 0x80 : !isalnum(next) && next < 0x80;
 }
 
@@ -249,7 +249,7 @@ static int rounding(struct parser *p, struct calc_value *v, char how) {
     bool minus = v->q.minus;
     struct ratio half;
     int rc = 0;
-    if (how == 'r') { /* halves away from zero */
+    if (how == 'r') { /* rounds halves away from zero */
         ratio_set(&half, 2);
         struct ratio one;
         ratio_set(&one, 1);
@@ -293,7 +293,7 @@ static int gcd(struct parser *p, struct calc_value *a, const struct calc_value *
 static const struct function {
     const char *name;
     int min_arg, max_arg;
-    double (*real)(double); /* of one argument, in doubles; NULL: `exact` below */
+    double (*real)(double); /* function of one double; NULL: `exact` selects the function */
     char exact;
 } functions[] = {
     {"sqrt", 1, 1, sqrt, 's'},      {"racine", 1, 1, sqrt, 's'}, {"abs", 1, 1, NULL, 'a'},
@@ -366,7 +366,7 @@ static int call(struct parser *p, const struct function *f, struct calc_value *v
     if (!arg) return err_set(p->e, CHIMERE_ENOMEM, "out of memory");
     int n = 0, rc = 0;
     ++p->in_call;
-    advance(p); /* behind the bracket */
+    advance(p); /* skips the closing bracket */
     for (;;) {
         if (n == f->max_arg) rc = fail(p, "too many arguments");
         if (!rc) rc = sum(p, &arg[n++]);
@@ -394,7 +394,7 @@ static int number(struct parser *p, struct calc_value *v) {
     for (size_t i = 0; i < p->text.n; ++i) {
         char c = p->text.p[i];
         if (c == ' ' || c == '_') continue;
-        if (c == ',') { /* a decimal comma, unless it stands before exactly three digits */
+        if (c == ',') { /* a decimal comma, unless exactly three digits follow it */
             bool decimal = i == last && !dot && p->text.n - i - 1 != 3;
             if (decimal) clean[n++] = '.';
             continue;
@@ -444,7 +444,7 @@ static int atom(struct parser *p, struct calc_value *v) {
 
 static bool begins_operand(enum token t) { return t == T_NUMBER || t == T_NAME || t == T_OPEN; }
 
-/* atom with its signs behind: 5!, 15%, 15% of 80, 17 % 5 */
+/* an atom and the signs after it: 5!, 15%, 15% of 80, 17 % 5 */
 static int postfix(struct parser *p, struct calc_value *v) {
     int rc = atom(p, v);
     while (!rc && (p->kind == T_BANG || p->kind == T_PERCENT)) {
@@ -455,7 +455,7 @@ static int postfix(struct parser *p, struct calc_value *v) {
         }
         struct parser before = *p;
         advance(p);
-        if (begins_operand(p->kind)) { /* a modulo, whose place is among the products */
+        if (begins_operand(p->kind)) { /* modulo, which is parsed with the products */
             *p = before;
             p->kind = T_MODULO;
             break;
@@ -494,7 +494,7 @@ static int power(struct parser *p, struct calc_value *v) {
     if (rc || p->kind != T_POWER) return rc;
     advance(p);
     struct calc_value k;
-    rc = sign(p, &k); /* right to left */
+    rc = sign(p, &k); /* right-associative */
     return rc ? rc : raise(p, v, &k);
 }
 
@@ -503,7 +503,7 @@ static int product(struct parser *p, struct calc_value *v) {
     while (!rc && (p->kind == T_TIMES || p->kind == T_DIVIDE || p->kind == T_MODULO ||
                    p->kind == T_OF || p->kind == T_OPEN)) {
         enum token op = p->kind == T_OF || p->kind == T_OPEN ? T_TIMES : p->kind;
-        if (p->kind != T_OPEN) advance(p); /* 2(3 + 4) */
+        if (p->kind != T_OPEN) advance(p); /* 2(3 + 4) has no operator to skip */
         struct calc_value b;
         rc = sign(p, &b);
         if (!rc) rc = binary(p, op, v, &b);

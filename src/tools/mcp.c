@@ -1,4 +1,4 @@
-/* mcp.c: JSON-RPC over a pipe or HTTP, as MCP 2025-06-18 says. */
+/* mcp.c: JSON-RPC over a pipe or HTTP, according to MCP 2025-06-18. */
 #include "tools/mcp.h"
 
 #include <errno.h>
@@ -22,10 +22,11 @@
 
 enum {
     MAX_NAME = 24,
-    BACKOFF_MS = 1000, /* after the first end; doubled by each further one within STEADY_MS */
+    /* after the first crash; doubled by each crash within STEADY_MS of a start */
+    BACKOFF_MS = 1000,
     MAX_BACKOFF_MS = 60000,
     STEADY_MS = 60000,
-    MAX_LATE = 2, /* calls in a row without an answer in time: it hangs */
+    MAX_LATE = 2, /* after this many consecutive timeouts the server counts as hung */
     LOCK_TICK_MS = 5
 };
 #define PROTOCOL "2025-06-18"
@@ -33,25 +34,25 @@ enum {
 struct mcp {
     char name[MAX_NAME + 1];
     char *command;          /* owned */
-    const char *const *env; /* borrowed [n_env]: as mcp_child_start wants them */
+    const char *const *env; /* borrowed [n_env]: in the form that mcp_child_start takes */
     size_t n_env;
-    char *url;                       /* owned; NULL: a program */
-    char session[256], protocol[24]; /* over HTTP: as initialize answered; "": none */
+    char *url;                       /* owned; NULL: the server is a program */
+    char session[256], protocol[24]; /* HTTP only: values returned by initialize; "": none */
     pthread_mutex_t lock;            /* one call at a time */
-    const struct tool_env *caller;   /* borrowed: of the call in progress; NULL: none */
+    const struct tool_env *caller;   /* borrowed: environment of the current call; NULL: none */
     struct mcp_child child;
-    int64_t started_ns, retry_ns; /* of the program; when it may be started again */
+    int64_t started_ns, retry_ns; /* start time of the program; earliest time of the next start */
     int32_t backoff_ms, n_late;
     struct buf line;
-    size_t n_read; /* of line, already handed out */
+    size_t n_read; /* bytes of line that were already returned */
     int64_t next_id;
-    json_t *tools; /* owned; as the server lists them */
+    json_t *tools; /* owned; as listed by the server */
     bool dead;
 };
 
-/* ---- a program ---- */
+/* ---- a server that is a program ---- */
 
-/* Waits until fd is ready. */
+/* Waits until fd is ready for reading or writing. */
 static int ready(int fd, short what, int64_t deadline_ns, _Atomic bool *cancelled) {
     for (;;) {
         int64_t left = (deadline_ns - clock_ns()) / 1000000;
@@ -67,7 +68,7 @@ static int ready(int fd, short what, int64_t deadline_ns, _Atomic bool *cancelle
 static int send_line(struct mcp *m, const char *text, int64_t deadline_ns,
                      _Atomic bool *cancelled) {
     size_t n = strlen(text), sent = 0;
-    while (sent <= n) { /* the line's end is the last byte */
+    while (sent <= n) { /* the last byte is the newline */
         int rc = ready(m->child.in, POLLOUT, deadline_ns, cancelled);
         if (rc) return rc;
         const char *from = sent < n ? text + sent : "\n";
@@ -78,7 +79,7 @@ static int send_line(struct mcp *m, const char *text, int64_t deadline_ns,
     return 0;
 }
 
-/* The next line; a view until the next call. */
+/* Returns the next line as a view that is valid until the next call. */
 static int read_line(struct mcp *m, char **line, size_t *n, int64_t deadline_ns,
                      _Atomic bool *cancelled) {
     struct buf *b = &m->line;
@@ -114,7 +115,7 @@ bool mcp_is_reply(const json_t *o, int64_t id) {
            (json_object_get(o, "result") || json_object_get(o, "error"));
 }
 
-/* How far a call is, for whoever waits for it. */
+/* Reports a progress notification to the caller of the current tool call. */
 static void hear(const struct mcp *m, const json_t *o) {
     const char *method = json_string_value(json_object_get(o, "method"));
     const json_t *params = json_object_get(o, "params"),
@@ -145,7 +146,8 @@ static int pipe_call(struct mcp *m, const char *text, int64_t id, int64_t deadli
         json_t *o = chat_json_object(line, n, "message", NULL);
         if (mcp_is_reply(o, id)) *reply = json_incref(o);
         else if (!json_object_get(o, "id")) hear(m, o);
-        else if (json_object_get(o, "method")) { /* it asks us: we offer nothing */
+        /* a request from the server is refused: this client offers no methods */
+        else if (json_object_get(o, "method")) {
             char *asked = json_dumps(json_object_get(o, "id"), JSON_ENCODE_ANY);
             struct buf b;
             buf_init(&b, 4096);
@@ -180,7 +182,7 @@ static int on_sse(void *ud, const struct sse_event *ev) {
     if (!h->reply && mcp_is_reply(o, h->id)) h->reply = json_incref(o);
     else hear(h->m, o);
     json_decref(o);
-    return h->reply ? CHIMERE_ECANCELLED : 0; /* enough */
+    return h->reply ? CHIMERE_ECANCELLED : 0; /* the reply has arrived: stop the transfer */
 }
 
 static int on_head(void *ud, const struct fetch_reply *r) {
@@ -201,7 +203,7 @@ static bool http_cancelled(void *ud) {
     return h->cancelled && *h->cancelled;
 }
 
-/* Headers of what initialize has answered: the version, and the session where the server keeps some. */
+/* Fills the headers that follow from initialize: the protocol version, and the session id if the server uses one. */
 static void put_session(const struct mcp *m, const char **headers, char protocol[64],
                         char session[300]) {
     snprintf(protocol, 64, "MCP-Protocol-Version: %s", m->protocol);
@@ -211,7 +213,8 @@ static void put_session(const struct mcp *m, const char **headers, char protocol
     *headers = NULL;
 }
 
-/* Visible ASCII, as the protocol wants it: nothing else may get into a header. */
+/* Stores the session id if it consists of visible ASCII, as the protocol requires; other bytes could break a
+ * header. */
 static void take_session(struct mcp *m, const char *id) {
     if (m->session[0] || !*id) return;
     for (const char *c = id; *c; ++c)
@@ -257,7 +260,7 @@ static int http_call(struct mcp *m, const char *text, int64_t id, int64_t deadli
     return h.reply ? 0 : rc;
 }
 
-/* The program is of no use any more: it is started again by a later call, after a while. */
+/* Stops a program that failed. A later call starts it again, after the backoff time. */
 static void bury(struct mcp *m) {
     int64_t now = clock_ns();
     bool steady = now - m->started_ns > (int64_t)STEADY_MS * 1000000;
@@ -270,7 +273,7 @@ static void bury(struct mcp *m) {
     mcp_child_stop(&m->child, 1);
 }
 
-/* With the lock held. params may be NULL; it is taken. notify: no answer is expected. */
+/* Call it with the lock held. params may be NULL; rpc takes ownership of it. notify: no answer is expected. */
 static int rpc(struct mcp *m, const char *method, json_t *params, bool notify, int64_t deadline_ns,
                _Atomic bool *cancelled, json_t **result, struct err *e) {
     int64_t id = notify ? -1 : m->next_id++;
@@ -286,7 +289,7 @@ static int rpc(struct mcp *m, const char *method, json_t *params, bool notify, i
     mem_free(text);
     if (result) *result = NULL;
     if (rc) {
-        /* a late answer would be taken for the next one's only if numbers were used again: they are not */
+        /* a late answer cannot be mistaken for the answer to a later call, because ids are not reused */
         m->n_late = rc == CHIMERE_ETIMEOUT ? m->n_late + 1 : 0;
         if (!m->url && (rc == CHIMERE_EIO || rc == CHIMERE_ELIMIT || m->n_late >= MAX_LATE))
             bury(m);
@@ -378,7 +381,7 @@ int mcp_open(struct mcp **out, const char *spec, const char *const *env, size_t 
     return rc;
 }
 
-/* The server may forget the session; whether it does is its own affair. */
+/* Asks the server to delete the session. The result does not matter. */
 static void end_session(const struct mcp *m) {
     char protocol[64], session[300];
     const char *headers[3];
@@ -407,11 +410,11 @@ void mcp_close(struct mcp *m) {
 
 int mcp_n_tool(const struct mcp *m) { return (int)json_array_size(m->tools); }
 
-/* ---- their tools as ours ---- */
+/* ---- the server's tools as local tools ---- */
 
 struct remote {
     struct mcp *m; /* borrowed */
-    char *name;    /* owned: the server's own */
+    char *name;    /* owned: the name that the server uses */
 };
 
 void mcp_put_content(struct buf *out, const json_t *result) {
@@ -425,7 +428,7 @@ void mcp_put_content(struct buf *out, const json_t *result) {
     }
 }
 
-/* A server that has forgotten our session says 404: once more with a new one. */
+/* A server that has lost the session answers 404. The call is then repeated once with a new session. */
 static int call_remote(const struct remote *r, const json_t *args, struct tool_env *env,
                        json_t **result, struct err *e) {
     struct mcp *m = r->m;
@@ -445,7 +448,8 @@ static int call_remote(const struct remote *r, const json_t *args, struct tool_e
     return rc;
 }
 
-/* Others' calls may take as long as they may: this one's deadline and cancellation hold while it waits. */
+/* Takes the lock of the server. While it waits for other calls, the deadline and cancellation of this call are
+ * observed. */
 static int lock(struct mcp *m, const struct tool_env *env, struct err *e) {
     while (pthread_mutex_trylock(&m->lock)) {
         if (env->cancelled && *env->cancelled)
@@ -458,7 +462,7 @@ static int lock(struct mcp *m, const struct tool_env *env, struct err *e) {
     return 0;
 }
 
-/* Starts a program again that has ended; its tools are taken to be the same. */
+/* Restarts a program that has ended. Its tools are assumed to be unchanged. */
 static int revive(struct mcp *m, const struct tool_env *env, struct err *e) {
     if (!m->dead) return 0;
     int64_t left = m->retry_ns - clock_ns();
@@ -495,8 +499,8 @@ static void free_remote(void *ud) {
     mem_free(r);
 }
 
-/* SERVER_TOOL, whatever other servers have: server names have no underscore, so nobody else's begins like it. Characters
- * that models' templates may not have in a name become underscores. */
+/* Builds the name SERVER_TOOL. Names of servers contain no underscore, so tools of two servers cannot have the
+ * same name. Characters that chat templates may not accept in a name become underscores. */
 static bool name_tool(const struct mcp *m, const char *name, char *out, size_t size) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
     int n = snprintf(out, size, "%s_%s", m->name, name);

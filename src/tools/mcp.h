@@ -1,12 +1,12 @@
-/* mcp.h: tools of Model Context Protocol servers, as a client: a program on its standard streams, or an
- * address that speaks streamable HTTP.
+/* mcp.h: client for Model Context Protocol servers. A server is a program on its standard streams or an address
+ * that speaks streamable HTTP.
  *
- * Connecting negotiates the protocol and lists the tools; each becomes a tool of ours with the stable name
- * SERVER_TOOL.
- * Its tools may cause anything (TOOL_EFFECT, TOOL_SENDS): so they do not run once text from documents or pages is in
- * a conversation. Messages have a ceiling, every wait a deadline;
- * a server that dies, hangs or floods fails its calls alone, and is started again by a later call, after a second that
- * doubles up to a minute. One call at a time per server; others wait until their own deadline. Any thread. */
+ * Connecting negotiates the protocol and lists the tools. Each becomes a local tool with the stable name
+ * SERVER_TOOL. These tools may have any effect (TOOL_EFFECT, TOOL_SENDS), so they do not run once a conversation
+ * contains text from documents or pages.
+ * Messages have a size limit, and every wait has a deadline. If a server dies, hangs or floods the client, only
+ * its own calls fail. A later call restarts it, after a delay of one second that doubles up to a minute. One call
+ * at a time per server; other calls wait until their own deadline. Any thread. */
 #ifndef CHIMERE_TOOLS_MCP_H
 #define CHIMERE_TOOLS_MCP_H
 
@@ -24,9 +24,9 @@ enum {
     MCP_CALL_MS = 60000
 };
 
-/* spec: "NAME=COMMAND ARG..." (words split at blanks, never given to a shell) or "NAME=http://...". */
-/* env: "NAME=VARIABLE" [n_env], borrowed until mcp_close: variables of our environment that the program of that name
- * gets besides HOME, LOGNAME, PATH, SHELL, TERM and USER. */
+/* spec: "NAME=COMMAND ARG..." (split at blanks, never passed to a shell) or "NAME=http://...". */
+/* env: "NAME=VARIABLE" [n_env], borrowed until mcp_close. The program NAME gets these variables of this process's
+ * environment in addition to HOME, LOGNAME, PATH, SHELL, TERM and USER. */
 int mcp_open(struct mcp **out, const char *spec, const char *const *env, size_t n_env,
              struct err *e);
 void mcp_close(struct mcp *m);

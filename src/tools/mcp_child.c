@@ -14,8 +14,8 @@
 
 enum { MAX_ARGS = 32, MAX_ENV = 64 };
 
-/* Those that the protocol's own client libraries pass on: a server is somebody else's program, and our environment holds
- * keys. */
+/* Variables that the MCP client libraries also pass on. Others are withheld, because a server is a foreign program
+ * and this process's environment may contain keys. */
 static const char *const inherited[] = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"};
 
 static bool is_named(const char *row, const char *server, const char *const *names, size_t n_name) {
@@ -71,7 +71,7 @@ int mcp_child_start(struct mcp_child *c, const char *server, const char *command
     env[n_env] = NULL;
     if (!words) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     else if (!n) rc = err_set(e, CHIMERE_EINVAL, "mcp %s: expected a command", server);
-    /* a socket, since writing to a pipe whose reader has died raises a signal */
+    /* input is a socket, because writing to a pipe whose reader has died raises a signal */
     else if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, to) || pipe2(from, O_CLOEXEC))
         rc = err_set(e, CHIMERE_EIO, "mcp %s: no pipe", server);
     if (!rc && (rc = spawn(c, argv, env, to[0], from[1])))
@@ -87,7 +87,7 @@ int mcp_child_start(struct mcp_child *c, const char *server, const char *command
 
 void mcp_child_stop(struct mcp_child *c, int at_once) {
     int status;
-    if (c->in >= 0) close(c->in); /* the server should end by itself */
+    if (c->in >= 0) close(c->in); /* a closed input asks the server to end by itself */
     if (c->pid > 0) {
         bool over = false;
         for (int i = 0; i < 20 && !at_once && !over; ++i) {

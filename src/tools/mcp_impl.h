@@ -1,4 +1,4 @@
-/* mcp_impl.h: how a server's messages are read; shared with tests. */
+/* mcp_impl.h: parsing of a server's messages; shared with tests. */
 #ifndef CHIMERE_TOOLS_MCP_IMPL_H
 #define CHIMERE_TOOLS_MCP_IMPL_H
 
@@ -9,7 +9,7 @@
 struct buf;
 
 bool mcp_is_reply(const json_t *message, int64_t id);
-/* The texts of a tool's result; what is no text is named. */
+/* Appends the texts of a tool's result. Content that is not text is only named. */
 void mcp_put_content(struct buf *out, const json_t *result);
 
 #endif

@@ -10,8 +10,8 @@
 #include "base/thread.h"
 
 struct session {
-    char id[MCP_SESSION_BYTES]; /* "": a free place */
-    uint64_t owner;             /* hash of the name */
+    char id[MCP_SESSION_BYTES]; /* "": unused entry */
+    uint64_t owner;             /* hash of the owner's name */
     int64_t used_ns;
 };
 

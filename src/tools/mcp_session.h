@@ -1,7 +1,7 @@
-/* mcp_session.h: the sessions of MCP clients over HTTP: random names that belong to whom they were given.
+/* mcp_session.h: sessions of MCP clients over HTTP. A session has a random id and belongs to one owner.
  *
- * A name is 128 random bits; another owner's is as unknown as none. At most MCP_MAX_SESSIONS are kept, the
- * one unused longest makes room; one unused for MCP_SESSION_S is over. Any thread. */
+ * An id has 128 random bits. The id of another owner is treated as unknown. At most MCP_MAX_SESSIONS are kept; a
+ * new one replaces the one unused for longest. A session expires after MCP_SESSION_S without use. Any thread. */
 #ifndef CHIMERE_TOOLS_MCP_SESSION_H
 #define CHIMERE_TOOLS_MCP_SESSION_H
 
@@ -17,7 +17,8 @@ int mcp_sessions_new(struct mcp_sessions **out, struct err *e);
 void mcp_sessions_free(struct mcp_sessions *s);
 int mcp_session_open(struct mcp_sessions *s, const char *owner, char id[MCP_SESSION_BYTES],
                      struct err *e);
-bool mcp_session_use(struct mcp_sessions *s, const char *id, const char *owner); /* it is theirs */
+/* true: the session exists and belongs to owner */
+bool mcp_session_use(struct mcp_sessions *s, const char *id, const char *owner);
 bool mcp_session_end(struct mcp_sessions *s, const char *id, const char *owner);
 
 #endif

@@ -9,7 +9,7 @@
 
 enum { WIDE = 2 * RATIO_LIMBS + 2 };
 
-struct wide { /* a product before it is reduced */
+struct wide { /* a product that is not yet reduced */
     int32_t n;
     uint32_t limb[WIDE];
 };
@@ -38,7 +38,7 @@ static void add(struct wide *r, const struct wide *a, const struct wide *b) {
     r->n = n;
 }
 
-/* a >= b */
+/* r = a - b, for a >= b */
 static void subtract(struct wide *r, const struct wide *a, const struct wide *b) {
     int64_t borrow = 0;
     int32_t n = a->n;
@@ -153,7 +153,7 @@ static int narrow(struct ratio_int *r, const struct wide *w) {
     return 0;
 }
 
-/* num / den in lowest terms. */
+/* Sets r to num / den in lowest terms. */
 static int reduce(struct ratio *r, bool minus, const struct wide *num, const struct wide *den) {
     if (!den->n) return CHIMERE_EINVAL;
     if (den->n == 1 && den->limb[0] == 1) {
@@ -163,7 +163,7 @@ static int reduce(struct ratio *r, bool minus, const struct wide *num, const str
         return rc;
     }
     struct wide a = *num, b = *den, q;
-    while (b.n) { /* Euclid */
+    while (b.n) { /* Euclid's algorithm */
         divide(&q, &a, &b);
         struct wide t = a;
         a = b;
@@ -261,7 +261,7 @@ int ratio_floor(struct ratio *r, const struct ratio *a) {
     return reduce(r, a->minus, &q, &one);
 }
 
-/* Integer square root by Newton's iteration from above; true where exact. */
+/* Integer square root by Newton's iteration from above. Returns true if the root is exact. */
 static bool root(struct ratio_int *r, const struct ratio_int *a) {
     if (!a->n) {
         r->n = 0;
@@ -390,7 +390,7 @@ static void put_integer(struct buf *b, const struct wide *a) {
 bool ratio_write(struct buf *b, const struct ratio *a) {
     struct wide num = widen(&a->num), den = widen(&a->den), q;
     int places = 0;
-    /* a decimal is finite where the denominator has no prime factors but 2 and 5 */
+    /* a decimal is finite if the denominator's only prime factors are 2 and 5 */
     struct wide rest = den;
     int twos = 0, fives = 0;
     for (uint32_t p = 2; p <= 5; p += 3)

@@ -1,7 +1,7 @@
 /* ratio.h: exact fractions of bounded size, for the calculator.
  *
- * A ratio is a plain value, reduced, with a positive denominator; nothing is allocated. Results beyond
- * RATIO_BITS in numerator or denominator are CHIMERE_ELIMIT, division by zero CHIMERE_EINVAL. Any thread. */
+ * A ratio is a plain value in lowest terms with a positive denominator; no function allocates. If a numerator or
+ * denominator exceeds RATIO_BITS, the result is CHIMERE_ELIMIT. Division by zero is CHIMERE_EINVAL. Any thread. */
 #ifndef CHIMERE_TOOLS_RATIO_H
 #define CHIMERE_TOOLS_RATIO_H
 
@@ -24,7 +24,7 @@ struct ratio {
 };
 
 void ratio_set(struct ratio *r, int64_t x);
-/* Digits, a dot and digits, and a decimal exponent of at most 4 digits. */
+/* Parses digits, an optional fraction after a dot, and a decimal exponent of at most 4 digits. */
 int ratio_parse(struct ratio *r, const char *s, size_t n);
 int ratio_add(struct ratio *r, const struct ratio *a, const struct ratio *b);
 int ratio_sub(struct ratio *r, const struct ratio *a, const struct ratio *b);
@@ -32,12 +32,13 @@ int ratio_mul(struct ratio *r, const struct ratio *a, const struct ratio *b);
 int ratio_div(struct ratio *r, const struct ratio *a, const struct ratio *b);
 int ratio_pow(struct ratio *r, const struct ratio *a, int64_t k);
 int ratio_floor(struct ratio *r, const struct ratio *a);
-bool ratio_sqrt(struct ratio *r, const struct ratio *a); /* true only where the root is exact */
+bool ratio_sqrt(struct ratio *r, const struct ratio *a); /* true if the root is exact */
 int ratio_cmp(const struct ratio *a, const struct ratio *b);
 bool ratio_is_int(const struct ratio *a);
 bool ratio_to_i64(const struct ratio *a, int64_t *out);
 double ratio_to_f64(const struct ratio *a);
-/* Integers and finite decimals of at most 40 places exactly; else 15 significant digits, and false. */
+/* Writes integers and finite decimals of at most 40 places exactly. Otherwise writes 15 significant digits and
+ * returns false. */
 bool ratio_write(struct buf *b, const struct ratio *a);
 
 #endif

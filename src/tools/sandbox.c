@@ -28,7 +28,7 @@ void sandbox_defaults(struct sandbox_limits *l) {
                                  .output_bytes = 32 << 10};
 }
 
-/* One run, as the parent sees it. Descriptors are -1 once closed. */
+/* State of one run in the parent process. Descriptors are -1 once closed. */
 struct sandbox_watch {
     const struct sandbox_job *job;
     struct sandbox_result *r;
@@ -36,7 +36,7 @@ struct sandbox_watch {
     int in, out, control;
     bool has_namespaces;
     bool started, ended;
-    char why[96]; /* what the child reported; "": it became the program */
+    char why[96]; /* what the child reported; "": exec succeeded */
     struct buf *text;
     size_t from, n_sent;
     int64_t end_ns, looked_ns;
@@ -47,8 +47,8 @@ static void close_fd(int *fd) {
     *fd = -1;
 }
 
-/* Writing to a pipe whose reader has died raises a signal: it is blocked and consumed. A socket in the pipe's place
- * would raise none, but programs cannot open it again as /dev/stdin. */
+/* Writes without SIGPIPE: writing to a pipe whose reader has died raises a signal, so the signal is blocked and
+ * consumed. A socket would raise none, but programs cannot open a socket again as /dev/stdin. */
 static ssize_t write_quietly(int fd, const char *p, size_t n) {
     static const struct timespec now = {0};
     sigset_t pipe, old, waiting;
@@ -73,7 +73,7 @@ static void feed(struct sandbox_watch *w) {
     if (k <= 0 || w->n_sent == job->n_input) close_fd(&w->in);
 }
 
-/* Closing its output does not end a program. */
+/* Reads output. A program may close its output and continue to run. */
 static void take_output(struct sandbox_watch *w) {
     char part[4096];
     ssize_t k = read(w->out, part, sizeof part);
@@ -97,7 +97,7 @@ static void take_control(struct sandbox_watch *w) {
     close_fd(&w->control);
 }
 
-/* A limit or the caller ends the run. */
+/* Returns true if a limit or the caller ends the run. */
 static bool is_over(struct sandbox_watch *w) {
     const struct sandbox_job *job = w->job;
     struct sandbox_result *r = w->r;
@@ -111,7 +111,7 @@ static bool is_over(struct sandbox_watch *w) {
     return r->cancelled || r->timed_out || r->too_large || r->cut;
 }
 
-/* Until process 1 is dead and its output is read: its death takes all descendants along, and so the pipe ends. */
+/* Waits until process 1 is dead and its output is read. All descendants die with process 1, so the pipe ends too. */
 static void watch(struct sandbox_watch *w) {
     while (!is_over(w) && !(w->ended && w->out < 0)) {
         struct pollfd fds[] = {{.fd = w->out, .events = POLLIN},
@@ -126,7 +126,8 @@ static void watch(struct sandbox_watch *w) {
     }
 }
 
-/* Kills what is left and reaps it; a process in a state that cannot be killed is given up after a while. */
+/* Kills process 1 if it still runs, and reaps it. Gives up after DEATH_MS, because a process can be in a state in
+ * which it cannot be killed. */
 static int reap(struct sandbox_watch *w, int *status) {
     if (!w->ended) syscall(SYS_pidfd_send_signal, w->pidfd, SIGKILL, NULL, 0);
     int64_t end = clock_ns() + (int64_t)DEATH_MS * 1000000;
@@ -136,7 +137,7 @@ static int reap(struct sandbox_watch *w, int *status) {
         poll(&p, 1, TICK_MS);
         while ((got = waitpid(w->pid, status, WNOHANG)) < 0 && errno == EINTR) {}
     }
-    if (w->control >= 0) take_control(w); /* ended before it was read */
+    if (w->control >= 0) take_control(w); /* the child ended before its report was read */
     return got == w->pid ? 0 : CHIMERE_EIO;
 }
 
@@ -149,8 +150,9 @@ static bool put_file(int pid, const char *name, const char *text) {
     return good;
 }
 
-/* Not root inside, so that capabilities end with exec. Root outside becomes nobody: no process limit holds for root.
- * Where that user is not mapped, in a container of one user, root is none of the machine's either. */
+/* Maps the sandbox's user. It is not root inside, so capabilities end at exec. If this process is root, the user
+ * is mapped to nobody, because process limits do not apply to root. If that user is not mapped, as in a container
+ * with a single user, this root is not the machine's root anyway, and is mapped itself. */
 static bool map_user(int pid) {
     char uid[64], gid[64];
     snprintf(uid, sizeof uid, "%d %d 1", SANDBOX_UID, SANDBOX_NOBODY);
@@ -161,7 +163,7 @@ static bool map_user(int pid) {
     return put_file(pid, "gid_map", gid) && put_file(pid, "uid_map", uid);
 }
 
-/* As fork, with a descriptor for the child: signals by number could hit another process. */
+/* Like fork, but also returns a pidfd: a signal to a process id could hit another process. */
 static int start(const struct sandbox_plan *p, int *pidfd) {
     unsigned long flags = CLONE_PIDFD | SIGCHLD;
     if (p->level == SANDBOX_NAMESPACES)
@@ -197,7 +199,7 @@ static int explain(const struct sandbox_job *job, const char *why, struct err *e
     return CHIMERE_EREFUSED;
 }
 
-/* With the child's ends of the pipes closed. */
+/* Runs the child. The parent's copies of the child's pipe ends are closed first. */
 static int run_child(struct sandbox_watch *w, const struct sandbox_plan *p, struct err *e) {
     int status = 0;
     const char go = 1;

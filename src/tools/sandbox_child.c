@@ -1,5 +1,5 @@
-/* sandbox_child.c: what the child does between clone and exec: system calls alone, since locks that other threads of
- * the parent held are held here for ever. */
+/* sandbox_child.c: the child's work between clone and exec. It may only make system calls: locks that other
+ * threads of the parent held are never released in the child. */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -25,7 +25,7 @@ _Noreturn static void give_up(const struct sandbox_plan *p, const char *what) {
     _exit(120);
 }
 
-/* /etc/alternatives is where /usr/bin/awk and others of several makers lead. */
+/* Folders visible inside. /usr/bin/awk and other programs with alternatives are links into /etc/alternatives. */
 static const char *const shown[] = {
     "usr", "bin", "sbin", "lib", "lib64", "lib32", "etc/alternatives"};
 static const char *const devices[] = {"dev/null", "dev/zero", "dev/urandom"};
@@ -36,7 +36,7 @@ static void put_number(char *to, unsigned n) {
     for (to[digits] = 0; digits; n /= 10) to[--digits] = (char)('0' + n % 10);
 }
 
-/* ---- a root of its own ---- */
+/* ---- the root folder ---- */
 
 static void bind_folder(const struct sandbox_plan *p) {
     char from[40] = "/proc/self/fd/";
@@ -52,7 +52,7 @@ static void bind_system(const struct sandbox_plan *p) {
         char from[32] = "/", link[64];
         memcpy(from + 1, shown[i], strlen(shown[i]));
         ssize_t n = readlink(from, link, sizeof link - 1);
-        if (n > 0) { /* merged /usr: bin -> usr/bin */
+        if (n > 0) { /* a link, as in a merged /usr: bin -> usr/bin */
             link[n] = 0;
             if (symlink(link, shown[i])) give_up(p, "linking a folder");
             continue;
@@ -72,10 +72,10 @@ static void bind_system(const struct sandbox_plan *p) {
     }
 }
 
-/* A tmpfs at /tmp of the new namespace becomes "/". */
+/* Mounts a tmpfs at /tmp of the new namespace and makes it the root "/". */
 static void build_root(const struct sandbox_plan *p) {
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)) give_up(p, "making mounts private");
-    /* each empty file takes a kilobyte of the kernel's memory: so files are limited as well */
+    /* each empty file uses a kilobyte of kernel memory, so the number of files is limited too */
     if (mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "size=64m,nr_inodes=16384,mode=755"))
         give_up(p, "mounting a root");
     if (chdir("/tmp") || mkdir("old", 0700) || mkdir("tmp", 0777) || mkdir("proc", 0755) ||
@@ -83,7 +83,7 @@ static void build_root(const struct sandbox_plan *p) {
         give_up(p, "making folders");
     bind_system(p);
     if (p->folder >= 0) bind_folder(p);
-    /* may be refused in a container */
+    /* a container may refuse this; then there is no /proc inside */
     mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY, NULL);
     if (syscall(SYS_pivot_root, ".", "old") || chdir("/") || umount2("/old", MNT_DETACH) ||
         rmdir("/old") || chdir("/tmp"))
@@ -94,7 +94,7 @@ static void build_root(const struct sandbox_plan *p) {
 
 /* ---- Landlock ---- */
 
-struct rules { /* as of version 6; older kernels read the first members */
+struct rules { /* layout of Landlock version 6; older kernels read only the first members */
     uint64_t files, net, scoped;
 };
 enum {
@@ -119,7 +119,7 @@ static void permit_path(int rules, const char *path, uint64_t access) {
     if (fd >= 0) close(fd);
 }
 
-/* Everything that this version knows is handled: what no rule permits is refused. */
+/* Handles every right that the kernel's version knows: what no rule permits is refused. */
 static void restrict_files(const struct sandbox_plan *p) {
     static const unsigned char n_right[] = {13, 14, 15, 15, 16}; /* versions 1 to 5 */
     long version = landlock_version();
@@ -162,7 +162,8 @@ static bool limit(int what, uint64_t value) {
     return !setrlimit((__rlimit_resource_t)what, &l);
 }
 
-/* Sanitizers map terabytes of shadow as data: our own file, when built with one, has the resident limit alone. */
+/* A sanitizer maps terabytes of shadow memory as data. If this program's own file was built with one, only the
+ * limit of resident memory applies. */
 static bool limit_memory(const struct sandbox_job *j) {
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
     if (j->self) return true;
@@ -173,7 +174,7 @@ static bool limit_memory(const struct sandbox_job *j) {
 static void set_limits(const struct sandbox_plan *p) {
     const struct sandbox_limits *l = &p->job->limits;
     bool own = p->level == SANDBOX_NAMESPACES;
-    /* without a namespace the user's other processes would count, and the filter refuses new ones */
+    /* without namespaces, the user's other processes would count; the filter then refuses new processes anyway */
     if (!limit(RLIMIT_CPU, (uint64_t)l->cpu_s) || !limit_memory(p->job) ||
         !limit(RLIMIT_FSIZE, own ? l->file_bytes : 0) || !limit(RLIMIT_NOFILE, 64) ||
         !limit(RLIMIT_CORE, 0) || !limit(RLIMIT_MSGQUEUE, 0) ||
@@ -181,7 +182,8 @@ static void set_limits(const struct sandbox_plan *p) {
         give_up(p, "setting limits");
 }
 
-/* A pipe of the parent's or of another run that stayed open here would keep its reader waiting. */
+/* Closes all other descriptors. A pipe of the parent or of another run that stayed open here would keep its reader
+ * waiting. */
 static void close_others(const struct sandbox_plan *p) {
     int keep[] = {p->in, p->out, p->control, p->folder, p->program};
     enum { N = sizeof keep / sizeof *keep };
@@ -200,12 +202,12 @@ static void close_others(const struct sandbox_plan *p) {
     syscall(SYS_close_range, from, ~0U, 0);
 }
 
-/* Raw calls: those of the library would signal threads that do not exist here. A user that is root outside is not
- * held by the process limit: inside, a root's program is nobody (the parent maps it so). */
+/* Uses raw system calls: the C library would signal threads that do not exist in the child. The process limit does
+ * not apply to a user who is root outside, so the parent maps root's program to nobody. */
 static void become_user(const struct sandbox_plan *p) {
     unsigned id = p->level == SANDBOX_NAMESPACES ? SANDBOX_UID : SANDBOX_NOBODY;
     if (p->level != SANDBOX_NAMESPACES && !p->shed_root) return;
-    syscall(SYS_setgroups, 0, NULL); /* denied, and needless, unless we were root */
+    syscall(SYS_setgroups, 0, NULL); /* fails if the parent is not root, and is not needed then */
     if (syscall(SYS_setresgid, id, id, id) || syscall(SYS_setresuid, id, id, id))
         give_up(p, "changing the user");
 }
@@ -220,7 +222,8 @@ static void wait_for_parent(const struct sandbox_plan *p) {
 static void die_with_parent(const struct sandbox_plan *p) {
     char none;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (!recv(p->control, &none, 1, MSG_DONTWAIT | MSG_PEEK)) _exit(120); /* it is dead already */
+    /* the parent is already dead */
+    if (!recv(p->control, &none, 1, MSG_DONTWAIT | MSG_PEEK)) _exit(120);
 }
 
 static void reset_signals(void) {
@@ -237,14 +240,15 @@ _Noreturn void sandbox_child(const struct sandbox_plan *p) {
                                         "PYTHONDONTWRITEBYTECODE=1",
                                         "OPENBLAS_NUM_THREADS=1",
                                         "OMP_NUM_THREADS=1",
-#ifdef __SANITIZE_ADDRESS__ /* leaks are looked for with ptrace, which the filter refuses */
+#ifdef __SANITIZE_ADDRESS__ /* the leak checker uses ptrace, which the filter refuses */
                                         "ASAN_OPTIONS=detect_leaks=0",
 #endif
                                         NULL};
     close_others(p);
     wait_for_parent(p);
     int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-    if (score >= 0 && write(score, "1000", 4) == 4) {} /* short of memory, it goes first */
+    /* if memory is short, the kernel kills this process first */
+    if (score >= 0 && write(score, "1000", 4) == 4) {}
     if (score >= 0) close(score);
     become_user(p);
     die_with_parent(p);
@@ -254,7 +258,7 @@ _Noreturn void sandbox_child(const struct sandbox_plan *p) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) give_up(p, "giving up privileges");
     if (p->level != SANDBOX_BARE) restrict_files(p);
     if (dup2(p->in, 0) < 0 || dup2(p->out, 1) < 0 || dup2(p->out, 2) < 0) give_up(p, "its pipes");
-    if (p->in > 2) close(p->in); /* control closes at exec */
+    if (p->in > 2) close(p->in); /* exec closes control */
     if (p->out > 2) close(p->out);
     umask(077);
     reset_signals();

@@ -1,7 +1,8 @@
-/* sandbox_filter.c: the system calls that a sandboxed program may make. What is not listed fails with ENOSYS, as on an
- * older kernel, so that libraries fall back: among others unshare, setns, clone3 (its flags are in memory that a
- * filter cannot read), bpf, io_uring, userfaultfd, perf_event_open, ptrace, keyctl, mount, System V shared memory,
- * semaphores and queues, memfd_create (memory that no process maps is not counted). */
+/* sandbox_filter.c: the system calls that a sandboxed program may make. Other calls fail with ENOSYS, as on an
+ * older kernel, so that libraries use a fallback. Not allowed are, among others: unshare, setns, clone3 (its flags
+ * are in memory that a filter cannot read), bpf, io_uring, userfaultfd, perf_event_open, ptrace, keyctl, mount,
+ * System V shared memory, semaphores and queues, and memfd_create (memory that no process maps would not be
+ * counted). */
 #include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -19,7 +20,8 @@
 #elif defined __riscv && __riscv_xlen == 64
 #define ARCHITECTURE AUDIT_ARCH_RISCV64
 #else
-#define ARCHITECTURE 0 /* refuses every call: the sandbox is not available */
+/* unknown architecture: refuses every call, so the sandbox is not available */
+#define ARCHITECTURE 0
 #endif
 
 /* clang-format off */
@@ -80,7 +82,7 @@ static const short always[] = {
     SYS_inotify_init, SYS_alarm, SYS_pause, SYS_time, SYS_getpgrp, SYS_arch_prctl,
 #endif
 };
-/* Not for a program that has no PID namespace of its own: these reach others. */
+/* Allowed only with a PID namespace: these calls can reach other processes. */
 static const short among_others[] = {
     SYS_kill, SYS_tkill, SYS_tgkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_setpgid, SYS_setsid,
     SYS_setpriority,
@@ -94,7 +96,7 @@ static const short among_others[] = {
     SYS_fork, SYS_vfork,
 #endif
 };
-static const int options[] = { /* of prctl */
+static const int options[] = { /* allowed options of prctl */
     PR_SET_NAME, PR_GET_NAME, PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_NO_NEW_PRIVS,
     PR_GET_NO_NEW_PRIVS, PR_CAPBSET_READ, PR_GET_SECCOMP, PR_SET_TIMERSLACK, PR_GET_TIMERSLACK, PR_SET_THP_DISABLE,
     PR_GET_THP_DISABLE, 0x53564d41 /* PR_SET_VMA: names of mappings */,
@@ -119,13 +121,13 @@ static void give(struct program *p, unsigned action) {
     put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action));
 }
 
-/* Jumps reach 255 rows: so each number has its own return. */
+/* Allows one call number. A jump reaches at most 255 rows, so each number has its own return. */
 static void allow_if_equal(struct program *p, unsigned value) {
     put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1));
     give(p, SECCOMP_RET_ALLOW);
 }
 
-/* A call whose first argument decides: one of values, else error. */
+/* Allows a call if its first argument is one of values; otherwise the call fails with error. */
 static void allow_values(struct program *p, int number, const int *values, size_t n, int error) {
     put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0,
                                         (unsigned char)(2 * n + 2)));
@@ -134,7 +136,7 @@ static void allow_values(struct program *p, int number, const int *values, size_
     give(p, SECCOMP_RET_ERRNO | (unsigned)error);
 }
 
-/* Threads, and processes without namespaces of their own. */
+/* Allows new threads, and new processes that share the sandbox's namespaces. */
 static void allow_clone(struct program *p, bool alone) {
     unsigned bad = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
                    CLONE_NEWUTS | CLONE_NEWCGROUP | CLONE_PTRACE;
@@ -158,7 +160,7 @@ unsigned short sandbox_filter(struct sock_filter *out, size_t max, bool alone) {
         allow_if_equal(&p, (unsigned)always[i]);
     for (size_t i = 0; !alone && i < sizeof among_others / sizeof *among_others; ++i)
         allow_if_equal(&p, (unsigned)among_others[i]);
-    /* each of these loads an argument in place of the number, and so returns in any case */
+    /* Each of these replaces the call number by an argument. If the number matches, it therefore always returns. */
     if (!alone) {
         allow_values(&p, SYS_socket, families, 1, 97 /* EAFNOSUPPORT */);
         allow_values(&p, SYS_socketpair, families, 1, 97);

@@ -1,5 +1,6 @@
-/* sandbox_memory.c: how much memory a sandbox holds. An address-space limit would stop programs that only reserve
- * addresses, as JavaScript engines do; there is no resident limit but a cgroup's, which needs a delegated one. */
+/* sandbox_memory.c: measures the memory of a sandbox. A limit on address space would stop programs that only
+ * reserve addresses, such as JavaScript engines. Only a cgroup limits resident memory, and that needs a delegated
+ * cgroup. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -28,8 +29,8 @@ static uint64_t sum_rows(int dir, const char *path, const char *const *rows) {
     return kib << 10;
 }
 
-/* The /proc that shows the sandbox alone. Where it could not be mounted the program may have put something else in its
- * place: a link, or pipes that would hold the reader. */
+/* Opens the /proc inside the sandbox, which shows only its processes. If it could not be mounted, the program may
+ * have put something else there: a link, or pipes that would block the reader. */
 static DIR *open_proc(int pid) {
     char path[64];
     struct statfs fs;
@@ -49,7 +50,7 @@ static bool has_namespace(int dir, const char *process, const char *space) {
     return !strcmp(link, space);
 }
 
-/* space: of the processes that count; NULL: all. */
+/* Sums the rows of `file` over the processes in PID namespace `space`; NULL: over all processes. */
 static uint64_t sum_all(DIR *d, const char *space, const char *file, const char *const *rows) {
     uint64_t sum = 0;
     rewinddir(d);
@@ -65,20 +66,21 @@ static uint64_t sum_all(DIR *d, const char *space, const char *file, const char 
 
 bool sandbox_exceeds(int pid, bool has_namespaces, uint64_t most) {
     char path[64], link[64] = "";
-    if (!has_namespaces) { /* and so no other processes */
+    if (!has_namespaces) { /* without namespaces there is only one process */
         snprintf(path, sizeof path, "/proc/%d/status", pid);
         return sum_rows(AT_FDCWD, path, quick) > most;
     }
     const char *space = NULL;
     DIR *d = open_proc(pid);
-    if (!d && (d = opendir("/proc"))) { /* none could be mounted inside, as in a container */
+    if (!d && (d = opendir("/proc"))) { /* no /proc inside, as in a container: use the system's */
         snprintf(path, sizeof path, "/proc/%d/ns/pid", pid);
         ssize_t n = readlink(path, link, sizeof link - 1);
         link[n > 0 ? n : 0] = 0;
         space = link;
     }
     uint64_t sum = d ? sum_all(d, space, "status", quick) : 0;
-    if (sum > most) { /* pages shared by forked processes were counted for each of them */
+    /* status counts pages shared by forked processes once per process; smaps_rollup does not */
+    if (sum > most) {
         uint64_t shared = sum_all(d, space, "smaps_rollup", exact);
         if (shared) sum = shared;
     }

@@ -1,4 +1,4 @@
-/* sandbox_queue.c: how many sandboxes run at once, of one owner and of all. */
+/* sandbox_queue.c: limits how many sandboxes run at once, per owner and in total. */
 #include <poll.h>
 #include <string.h>
 
@@ -8,11 +8,13 @@
 
 enum { LOOK_MS = 10 };
 
-/* The limit is the machine's, so the list is the process's: running and waiting, in the order of arrival. */
+/* The running and waiting sandboxes in order of arrival. The limit protects the machine, so there is one list per
+ * process. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sandbox_turn *first;
 
-/* Nobody who came earlier is held up by who may not run yet himself. */
+/* Returns true if t may run now. An earlier entry goes first, unless its owner already has the maximum of running
+ * programs. */
 static bool may_run(const struct sandbox_turn *t) {
     int n_all = 0, n_own = 0;
     for (const struct sandbox_turn *s = first; s; s = s->next) {

@@ -95,8 +95,8 @@ static bool is_confirmed(const struct tool *t, const struct tool_env *env) {
     return false;
 }
 
-/* After strangers' text: nothing that leaves the machine, and what stays in the sandbox or under the root only on the
- * user's word. After files of the root: what leaves nothing behind. */
+/* Returns true if the tool may run without confirmation. After untrusted text, no tool with an effect may. After
+ * files of the root, only tools whose effect is confined and does not outlive the request may. */
 static bool is_safe(const struct tool *t, const struct tool_env *env) {
     if (!(t->flags & (TOOL_EFFECT | TOOL_SENDS))) return true;
     if (!env->tainted && !env->tainted_local) return true;
@@ -150,7 +150,7 @@ static bool has_type(const json_t *v, const char *type) {
     return true;
 }
 
-/* Required names present, types as the schema says; deeper checks are the tool's. */
+/* Checks that required arguments are present and types match the schema. The tool checks the rest. */
 static int check(const struct tool *t, const json_t *args, struct err *e) {
     const json_t *schema = json_object_get(json_object_get(t->spec, "function"), "parameters");
     const json_t *properties = json_object_get(schema, "properties"), *v;
@@ -184,7 +184,7 @@ int tool_run(const struct tool *t, const char *args, struct tool_env *env, struc
     struct buf text;
     buf_init(&text, TOOL_MAX_OUTPUT);
     if (!rc) rc = t->run(t->ud, a, &own, &text, &e);
-    env->tainted |= own.tainted; /* what it found may have come from strangers */
+    env->tainted |= own.tainted; /* the tool may have read untrusted text */
     env->failed = own.failed;
     env->status = own.status;
     json_decref(a);

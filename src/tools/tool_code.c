@@ -1,4 +1,4 @@
-/* tool_code.c: run_code, a model's program in the sandbox. */
+/* tool_code.c: run_code: runs a program that the model wrote in the sandbox. */
 #include <string.h>
 #include <unistd.h>
 
@@ -57,7 +57,7 @@ int tool_code_add(struct tool_set *tools, struct err *e) {
     struct tool t = {
         .name = "run_code",
         .flags = TOOL_EFFECT | TOOL_CONFINED,
-        .deadline_ms = 45000, /* it may have to wait for its turn */
+        .deadline_ms = 45000, /* the call may have to wait for a sandbox */
         .spec =
             tool_spec("run_code", "Run a program, without network and files, and see its output.",
                       "{\"type\":\"object\",\"properties\":{\"language\":{\"type\":\"string\","

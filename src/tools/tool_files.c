@@ -64,7 +64,7 @@ static int read_file(void *ud, const json_t *args, struct tool_env *env, struct 
     while ((n = read(fd, part, sizeof part)) > 0 && out->n + (size_t)n < TOOL_MAX_OUTPUT - 64)
         buf_put(out, part, (size_t)n);
     close(fd);
-    if (n > 0) { /* whole characters, and a note that there is more */
+    if (n > 0) { /* do not cut a character, and note that there is more */
         for (size_t back = 0; back < 4 && out->n && !utf8_is_valid(out->p, out->n); ++back)
             buf_cut(out, out->n - 1);
         buf_puts(out, "\n[the file goes on]\n");

@@ -9,15 +9,15 @@
 
 struct tool_root {
     int fd;
-    _Atomic int64_t left_bytes; /* of the quota */
+    _Atomic int64_t left_bytes; /* bytes left of the quota */
     bool build_files;
 };
 
-/* Opens a path that the kernel resolves beneath the root; a descriptor, or CHIMERE_E*. */
+/* Opens a path that the kernel resolves beneath the root. Returns a descriptor or CHIMERE_E*. */
 int tool_open_beneath(int root, const char *path, int flags, mode_t mode, struct err *e);
 int tool_write_file(void *ud, const json_t *args, struct tool_env *env, struct buf *out,
                     struct err *e);
-/* A unified diff of one hunk: what lies between the common first and last lines. */
+/* Appends a unified diff with one hunk: the lines between the common first and last lines. */
 void tool_put_diff(struct buf *out, const char *path, const char *old, size_t n_old,
                    const char *text, size_t n);
 

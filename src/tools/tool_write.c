@@ -1,4 +1,5 @@
-/* tool_write.c: write_file. A model's file is data: it never becomes what another program executes or loads. */
+/* tool_write.c: write_file. A file that the model writes is data: it must never become a file that another program
+ * executes or loads. */
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -15,9 +16,10 @@
 
 enum { MAX_WRITE = 1 << 20, MAX_DIRS = 32, MAX_DIFF = 8 << 10, CONTEXT = 3, WRITE_COST = 4096 };
 
-/* ---- names ---- */
+/* ---- refused names ---- */
 
-/* Executed or loaded by build tools, package managers, interpreters and desktops as soon as somebody works there. */
+/* Files that build tools, package managers, interpreters and desktops execute or load as soon as somebody works in
+ * the folder. */
 static const char *const build_names[] = {
     "makefile",
     "makefile.*",
@@ -85,10 +87,10 @@ static const char *const build_names[] = {
     "autorun.inf",
     "crontab",
     "procfile",
-    "head", /* of a bare repository, which git opens wherever it lies */
+    "head", /* part of a bare repository, which git opens in any folder */
 };
 
-/* The component's first n bytes, in lower case, against the list. */
+/* Returns true if the first n bytes of a path component match the list, ignoring case. */
 static bool is_build_name(const char *s, size_t n) {
     char name[256];
     if (n >= sizeof name) return false;
@@ -132,7 +134,7 @@ static int make_folders(int root, const char *path, struct err *e) {
         memcpy(part, path, len);
         part[len] = 0;
         int fd = tool_open_beneath(root, part, O_RDONLY | O_DIRECTORY, 0, NULL);
-        if (fd < 0) { /* its parent, confined; then its last name alone */
+        if (fd < 0) { /* open the parent beneath the root, then create only the last component */
             char *last = strrchr(part, '/');
             const char *name = last ? last + 1 : part;
             if (last) *last = 0;
@@ -149,7 +151,7 @@ static int make_folders(int root, const char *path, struct err *e) {
     return 0;
 }
 
-/* The folder of a path, made if need be; *name: its last part. */
+/* Opens the folder of a path and creates it if necessary. *name: the last component of the path. */
 static int open_parent(const struct tool_root *r, const char *path, const char **name,
                        struct err *e) {
     const char *slash = strrchr(path, '/');
@@ -166,7 +168,7 @@ static int open_parent(const struct tool_root *r, const char *path, const char *
     return fd;
 }
 
-/* ---- what it held ---- */
+/* ---- earlier content ---- */
 
 struct earlier {
     bool exists;
@@ -183,7 +185,7 @@ static int read_earlier(const struct tool_root *r, const char *path, struct earl
     if (fd == CHIMERE_ENOENT) return 0;
     if (fd < 0) return err_set(e, fd, "%s", why.text);
     int rc = 0;
-    /* a hard link's other name may lie anywhere */
+    /* another name of a hard link may be anywhere on the file system */
     if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_nlink != 1)
         rc = err_set(e, CHIMERE_EREFUSED, "%.200s: is not a plain file with one name", path);
     else if (st.st_mode & 0111) rc = err_set(e, CHIMERE_EREFUSED, "%.200s: is executable", path);
@@ -203,7 +205,8 @@ static int read_earlier(const struct tool_root *r, const char *path, struct earl
     return rc;
 }
 
-/* The file gets a second name among the backups: nothing is copied, and its first name is replaced at once. */
+/* Adds a hard link to the file in the backup folder. The content is not copied, and the original name is replaced
+ * later in one step. */
 static int keep_backup(const struct tool_root *r, const char *path, int parent, const char *name,
                        struct err *e) {
     char to[200], from[200], stem[160];
@@ -214,7 +217,7 @@ static int keep_backup(const struct tool_root *r, const char *path, int parent, 
     for (int k = TOOL_FILES_BACKUPS; dir >= 0 && k > 1; --k) {
         snprintf(from, sizeof from, "%s.%d", stem, k - 1);
         snprintf(to, sizeof to, "%s.%d", stem, k);
-        renameat(dir, from, dir, to); /* it may not be there yet */
+        renameat(dir, from, dir, to); /* this backup may not exist yet */
     }
     snprintf(to, sizeof to, "%s.1", stem);
     int rc =
@@ -242,7 +245,7 @@ static int write_temp(int parent, const char *temp, mode_t mode, const char *tex
     return good ? 0 : CHIMERE_EIO;
 }
 
-/* Readers see the old content or the new one; on failure the old one stays. */
+/* Replaces a file in one step: readers see the old content or the new. On failure the old file remains. */
 static int replace(const struct tool_root *r, const char *path, const struct earlier *old,
                    const char *text, size_t n, struct err *e) {
     const char *name;
@@ -298,7 +301,7 @@ static size_t line_end(const char *s, size_t i, size_t n) {
     return end ? (size_t)(end - s) + 1 : n;
 }
 
-static size_t line_start(const char *s, size_t i) { /* of the line that ends before i */
+static size_t line_start(const char *s, size_t i) { /* start of the line that ends before i */
     if (i) --i;
     while (i && s[i - 1] != '\n') --i;
     return i;
