@@ -14,7 +14,7 @@ static void skip_blanks(struct chunk_cursor *c) {
     while (c->at < c->n && is_blank(c->text[c->at])) c->line += c->text[c->at++] == '\n';
 }
 
-/* The heading that the line at `at` is, if it is one: "# Title". */
+/* If the line at `at` is a heading "# Title", returns its length; otherwise returns 0. */
 static size_t heading_at(const struct chunk_cursor *c, size_t at) {
     size_t i = at;
     while (i < c->n && c->text[i] == '#' && i - at < 6) ++i;
@@ -31,7 +31,8 @@ static void take_heading(struct chunk_cursor *c, size_t at, size_t n) {
     c->n_heading = (int32_t)(at + n - i);
 }
 
-/* The best place to cut in (low, high]: behind a blank line, a line, a sentence, a word, a character. */
+/* Returns the best place to cut in (low, high]: after a blank line, else after a line, a sentence, a word, or a
+ * character. */
 static size_t cut(const struct chunk_cursor *c, size_t low, size_t high) {
     size_t line = 0, sentence = 0, word = 0;
     for (size_t i = high; i > low; --i) {
@@ -56,7 +57,7 @@ bool chunk_next(struct chunk_cursor *c, struct chunk *out) {
     size_t h = heading_at(c, from);
     if (h) take_heading(c, from, h);
     *out = (struct chunk){.line = line, .heading = c->heading, .n_heading = c->n_heading};
-    /* a new section begins a new piece, unless this one has hardly begun */
+    /* a new section begins a new chunk, unless the current chunk has hardly begun */
     end = c->n;
     for (const char *p = c->text + from; (p = memchr(p, '\n', c->n - (size_t)(p - c->text)));) {
         size_t i = (size_t)(++p - c->text);

@@ -1,7 +1,7 @@
-/* chunk.h: a text -> pieces of about one size, each with its place and its heading.
+/* chunk.h: splits a text into chunks of similar size, each with its position and its heading.
  *
- * Cuts fall between paragraphs, else sentences, else words; never inside a character. Pieces together
- * cover every byte that is not blank, in order, without overlap. No allocation. Any thread. */
+ * Cuts are between paragraphs, else between sentences, else between words; never inside a character. The chunks
+ * together cover every byte that is not blank, in order and without overlap. Does not allocate. Any thread. */
 #ifndef CHIMERE_RETRIEVAL_CHUNK_H
 #define CHIMERE_RETRIEVAL_CHUNK_H
 
@@ -12,13 +12,13 @@
 enum { CHUNK_TARGET = 1200, CHUNK_MOST = 1600 }; /* bytes */
 
 struct chunk {
-    int32_t from, to;           /* bytes of the text */
-    int32_t line;               /* of `from`, from 1 */
-    int32_t heading, n_heading; /* the heading in force: its place and length; 0 bytes: none */
+    int32_t from, to;           /* byte range in the text */
+    int32_t line;               /* line number of `from`, starting at 1 */
+    int32_t heading, n_heading; /* position and length of the current heading; length 0: none */
 };
 
 struct chunk_cursor {
-    const char *text; /* view, with a NUL behind */
+    const char *text; /* view; must end with a NUL */
     size_t n, at;
     int32_t line, heading, n_heading;
 };

@@ -1,4 +1,4 @@
-/* docs.c: searching the index. docs_index.c fills it. */
+/* docs.c: search in the index. docs_index.c fills the index. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,13 +18,14 @@
 
 enum { POOL = 40, COUNT_MOST = 5000 };
 #define MIN_COVERAGE                                                                               \
-    0.35 /* below it the passage shares little but common words with the question */
+    0.35 /* below this coverage, a passage shares little but common words with the question */
 #define TITLE_WEIGHT 0.5
-#define NAME_COVERAGE 0.45  /* the same beside a rare name of the question */
-#define STRONG_COVERAGE 0.5 /* least coverage of an unrequested passage */
-/* A passage is about the question, whatever its words, this far on the way from what the model gives unrelated
- * sentences to 1: published models differ in the former, from 0.05 (MiniLM: questions reach their answers at
- * 0.45 to 0.62, other texts at 0.23 at most) to 0.6. */
+/* the same limit for a passage that contains a rare name of the question */
+#define NAME_COVERAGE 0.45
+#define STRONG_COVERAGE 0.5 /* smallest coverage of a passage if no documents were requested */
+/* A passage is about the question, whatever its words, if its cosine is this share of the way from the cosine of
+ * unrelated sentences to 1. Published models differ in the cosine of unrelated sentences, from 0.05 (MiniLM:
+ * answers to a question reach 0.45 to 0.62, other texts at most 0.23) to 0.6. */
 #define NEAR_SHARE 0.33F
 
 int docs_embed(struct docs *d, const char *text, float *out, struct err *e) {
@@ -66,7 +67,8 @@ static int resolve_trusted(struct docs *d, struct err *e) {
     return 0;
 }
 
-/* Documents without a folder have names that are no absolute paths. */
+/* Returns true if the path is in a trusted folder. Documents without a folder have names that are not absolute
+ * paths. */
 static bool is_trusted(const struct docs *d, const char *path) {
     for (size_t i = 0; i < d->models.n_trusted; ++i) {
         size_t n = strlen(d->trusted[i]);
@@ -160,7 +162,7 @@ int docs_vector(struct docs *d, const char *heading, const char *text, float *ou
 
 struct ranking {
     int64_t ids[POOL];
-    float cosines[POOL]; /* of the vectors' list */
+    float cosines[POOL]; /* cosines of the ranking by vectors */
     size_t n;
 };
 
@@ -170,7 +172,7 @@ static int add_match(void *ud, const struct store_chunk *c) {
     return 0;
 }
 
-/* "a" OR "b": words hold letters and digits alone, so nothing of them is an operator. */
+/* Writes "a" OR "b". Words contain only letters and digits, so a word cannot act as an operator. */
 static void expression(struct buf *b, const struct words *w) {
     for (size_t i = 0; i < w->n; ++i) buf_printf(b, "%s\"%s\"", i ? " OR " : "", w->v[i]);
 }
@@ -186,7 +188,7 @@ static int by_vectors(struct docs *d, const char *question, const char *collecti
     return rc < 0 ? rc : 0;
 }
 
-/* The list by meaning, as far as there is one: without it the words alone rank, and the hits say why. */
+/* Adds the ranking by vectors if there is one. Without it only the words rank, and out->why gives the reason. */
 static void add_vectors(struct docs *d, const char *question, const char *collection,
                         int64_t deadline_ns, struct ranking *r, struct docs_hits *out) {
     struct err e = {0};
@@ -202,18 +204,19 @@ static void add_vectors(struct docs *d, const char *question, const char *collec
 
 /* ---- is the best passage about the question at all? ---- */
 
-/* Passages that an index is taken to have besides its own: so that a word of a small index counts as rare. */
+/* Number of passages added to the size of the index, so that a word of a small index still counts as rare. */
 #define UNSEEN 1000.0
 #define BY_CHANCE                                                                                  \
-    0.2 /* passages: fewer that hold the same words by chance, and they mean the same */
+    0.2 /* if fewer passages are expected to share the words by chance, the match is strong */
 #define TITLE_CHANCE                                                                               \
-    20.0 /* passages: fewer that hold the words of a title by chance, and it is the subject */
-#define RARE_SHARE 0.005 /* of passages that hold a word which alone names a subject */
-#define NAME_SHARE 0.006 /* the same of a name, beside other words */
+    20.0 /* the same for words of the title, which name the subject: fewer passages than this */
+/* share of passages with a word; a word below this names a subject alone */
+#define RARE_SHARE 0.005
+#define NAME_SHARE 0.006 /* the same limit for a name, if other words match too */
 
 struct rarity {
-    double nats;  /* for coverage */
-    double share; /* of the passages that hold the word */
+    double nats;  /* weight of the word in the coverage */
+    double share; /* share of the passages that contain the word */
 };
 
 static struct rarity rarity(struct docs *d, const char *word, double n_passage) {
@@ -222,7 +225,8 @@ static struct rarity rarity(struct docs *d, const char *word, double n_passage) 
     int64_t n = store_doc_count(d->store, quoted, COUNT_MOST, NULL);
     double found = n < 0 ? 0 : (double)n;
     double general = words_general_share(word), share = (found + 1) / (n_passage + UNSEEN);
-    /* no word is rarer than in general text: manuals hold "sister" once, and are not about anybody's */
+    /* a word counts as at least as common as in general text: manuals contain "sister" once, without being about
+     * anybody's sister */
     found = fmax(found, general * n_passage);
     share = fmax(share, general);
     return (struct rarity){.nats = log(1 + (double)COUNT_MOST / (1 + found)),
@@ -236,7 +240,7 @@ static void fold_title(struct buf *out, const struct docs_hit *h) {
     for (int i = 0; i < 3; ++i) words_fold(out, parts[i], strlen(parts[i]));
 }
 
-/* What a passage has in common with the question. */
+/* Computes what a passage has in common with the question. */
 static void compare(const struct words *w, const struct rarity *rare, double n_passage,
                     struct docs_hit *h) {
     struct buf title, text;
@@ -247,7 +251,8 @@ static void compare(const struct words *w, const struct rarity *rare, double n_p
     double names_total = 0, names_found = 0, title_chance = by_chance;
     int n_word = 0;
     bool rare_name = false, rare_in_title = false;
-    bool any = false; /* numbers alone are no subject: every sum would find a page that has them */
+    /* numbers alone are no subject: every calculation would find a page that contains them */
+    bool any = false;
     int n_title = 0;
     h->named = !words_n_name(w);
     for (size_t i = 0; i < w->n && !title.failed && !text.failed; ++i) {
@@ -273,9 +278,10 @@ static void compare(const struct words *w, const struct rarity *rare, double n_p
     h->title_coverage = any ? in_titles / total : 0;
     bool much = by_chance < log(BY_CHANCE) || (n_title >= 2 && title_chance < log(TITLE_CHANCE)) ||
                 (h->coverage > 0.99 && rarest < RARE_SHARE);
-    /* one of several names, or a name and nothing else outside titles, is another person, place or thing */
+    /* If only a minority of the question's names matches, or only a name outside titles, the passage is about
+     * another person, place or thing. */
     rare_name &= names_found >= names_total / 2 && (n_word >= 2 || rare_in_title);
-    /* beside a name, other words of a question are often its own: "Which person invented the Zaper?" */
+    /* Other words of a question with a name often do not occur in its answer: "Which person invented the Zaper?" */
     h->strong = h->named && ((rare_name && h->coverage >= NAME_COVERAGE) ||
                              (much && h->coverage >= STRONG_COVERAGE));
     buf_fini(&title);
@@ -293,7 +299,7 @@ static int take(void *ud, const struct store_chunk *c) {
                            .to = c->to,
                            .page = c->page,
                            .line = c->line};
-    ++out->n; /* fini frees what there is */
+    ++out->n; /* counted also on failure, so that docs_hits_fini frees the texts */
     return h->path && h->title && h->heading && h->text ? 0 : CHIMERE_ENOMEM;
 }
 
@@ -315,8 +321,8 @@ static int by_score(const void *a, const void *b) {
     return x->score != y->score ? (x->score < y->score ? 1 : -1) : 0;
 }
 
-/* Orders the hits by what a model that reads question and passage together says of each. All or none: at the deadline
- * the fused order stays, as scores of two kinds do not compare. */
+/* Orders the hits by the scores of a cross-encoder, which reads question and passage together. If not all hits are
+ * scored before the deadline, the fused order stays, because the two kinds of scores cannot be compared. */
 static void rerank(struct docs *d, const char *question, int64_t deadline_ns,
                    _Atomic bool *cancelled, struct docs_hits *out) {
     double scores[DOCS_MAX_HITS];
@@ -347,7 +353,7 @@ static void rerank(struct docs *d, const char *question, int64_t deadline_ns,
     out->reranked = true;
 }
 
-/* Of more hits than were asked for, the best k stay. */
+/* Keeps only the first k hits. */
 static void keep(struct docs_hits *out, int32_t k) {
     for (; out->n > k; --out->n) {
         struct docs_hit *h = &out->v[out->n - 1];
@@ -358,7 +364,7 @@ static void keep(struct docs_hits *out, int32_t k) {
     }
 }
 
-/* The best of both lists, in their fused order. */
+/* Collects the best passages of both rankings in fused order. */
 static int candidates(struct docs *d, const struct ranking *text, const struct ranking *vectors,
                       struct docs_hits *out, struct err *e) {
     struct rank_item items[2 * POOL];
@@ -375,8 +381,8 @@ static int candidates(struct docs *d, const struct ranking *text, const struct r
     return rc;
 }
 
-/* BM25 adds up how often words occur in a passage; how many of the question's words it has, and whether its title names
- * them, counts as a list of its own. */
+/* Adds a third ranking. BM25 sums how often words occur in a passage; this ranking counts how many of the
+ * question's words the passage and its title contain. */
 static void rank_by_words(struct docs_hits *out) {
     double key[DOCS_MAX_HITS];
     for (int32_t i = 0; i < out->n; ++i)
@@ -389,7 +395,7 @@ static void rank_by_words(struct docs_hits *out) {
     qsort(out->v, (size_t)out->n, sizeof *out->v, by_score);
 }
 
-/* Manuals have the same page under several names: a text is worth one place. Best first. */
+/* Drops passages with equal text, because manuals contain the same page under several names. Best first. */
 static void drop_copies(struct docs_hits *h) {
     int32_t n = 0;
     for (int32_t i = 0; i < h->n; ++i) {
@@ -408,7 +414,7 @@ static void drop_copies(struct docs_hits *h) {
     h->n = n;
 }
 
-/* Reports what the k best have in common with the question; drops all if that is too little. */
+/* Computes what the k best passages have in common with the question. Drops all hits if that is too little. */
 static void judge(struct docs *d, const struct words *w, const struct ranking *vectors, int32_t k,
                   struct docs_hits *out) {
     struct rarity rare[WORDS_MAX];

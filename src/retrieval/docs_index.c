@@ -1,4 +1,4 @@
-/* docs_index.c: a folder into the index: what is new, what has changed, what is gone. */
+/* docs_index.c: updates the index of a folder: new, changed and deleted files. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #include "retrieval/extract_impl.h"
 #include "store/doc.h"
 
-struct known { /* a file that the index has */
+struct known { /* a file in the index */
     int64_t n_bytes, mtime_ns, embedder;
     bool seen;
     char *path; /* owned */
@@ -68,7 +68,7 @@ static void skipped(struct job *j, const char *path) {
         snprintf(list + n, sizeof j->r->skipped - n, "%s%s", n ? ", " : "", name);
 }
 
-/* A file whose name does not say what it is: its first bytes do. */
+/* Decides by the first bytes whether a file without an extension is binary. */
 static bool is_binary(int fd) {
     char head[4096];
     ssize_t n = pread(fd, head, sizeof head, 0);
@@ -113,7 +113,7 @@ static int put(struct job *j, const char *path, const struct stat *st, const str
     return rc;
 }
 
-/* The file that `fd` is, whatever its name leads to by now. */
+/* Reads the open file fd, even if its name now refers to another file. */
 static int read_fd(int fd, size_t size, char **out, struct err *e) {
     if (size > EXTRACT_MAX_BYTES)
         return err_set(e, CHIMERE_ELIMIT, "expected at most %d bytes, got %zu", EXTRACT_MAX_BYTES,
@@ -135,7 +135,7 @@ static int read_fd(int fd, size_t size, char **out, struct err *e) {
     return err_set(e, CHIMERE_EIO, "cannot read it whole");
 }
 
-/* A failure of one file is counted; only those of the store end the job. */
+/* Reads one file. Its failure is only counted; a failure of the store ends the job. */
 static int read_file(struct job *j, int dir, const char *name, const char *path) {
     struct stat st;
     struct err why = {0};
@@ -155,7 +155,7 @@ static int read_file(struct job *j, int dir, const char *name, const char *path)
     int64_t mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
     bool known = map_find(&j->by_path, path, strlen(path), &at);
     if (known) j->known[at].seen = true;
-    /* vectors of another model are of no use; without a model those that are there stay */
+    /* a file with vectors of another model is read again; without an embedding model, existing vectors stay */
     bool embedded = known && (!j->d->models.embed || j->known[at].embedder == docs_embedder(j->d));
     if (embedded && j->known[at].n_bytes == st.st_size && j->known[at].mtime_ns == mtime_ns) {
         close(fd);
@@ -220,7 +220,7 @@ static bool below(const char *path, const char *folder) {
     return !strncmp(path, folder, n) && (path[n] == '/' || !path[n]);
 }
 
-/* The absolute path of what is not there any more: its folder's with links followed, as it was indexed. */
+/* Writes the absolute path of a deleted file or folder: the parent's path with links resolved, as it was indexed. */
 static bool gone_path(const char *path, char real[PATH_MAX]) {
     char parent[PATH_MAX];
     size_t n = strlen(path);
@@ -233,7 +233,7 @@ static bool gone_path(const char *path, char real[PATH_MAX]) {
     if (slash) *slash = 0;
     if (!realpath(!slash ? "." : *parent ? parent : "/", real)) return false;
     n = strlen(real);
-    if (n == 1) n = 0; /* the root */
+    if (n == 1) n = 0; /* the parent is the root folder */
     return snprintf(real + n, PATH_MAX - n, "/%s", name) < (int)(PATH_MAX - n);
 }
 
@@ -281,7 +281,7 @@ int docs_put(struct docs *d, const char *name, const char *collection, const cha
     struct stat st = {.st_size = (off_t)n};
     struct extract_how how = {0};
     struct extract x;
-    if (*name == '/') /* those are the paths of files in folders, which may be trusted */
+    if (*name == '/') /* absolute paths are reserved for files in folders, which may be trusted */
         return err_set(e, CHIMERE_EINVAL, "name: expected no absolute path, got '%.80s'", name);
     if (kind == EXTRACT_NONE)
         return err_set(e, CHIMERE_EUNSUPPORTED, "name: files such as '%.80s' cannot be read", name);

@@ -1,5 +1,5 @@
-/* docs_near.c: nearest passages. A collection's vectors are read from the store once for each of its versions and kept
- * in memory, in FAISS where the build has it. */
+/* docs_near.c: nearest passages. The vectors of a collection are read from the store once per version and kept in
+ * memory, in FAISS if the build has it. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -25,7 +25,7 @@ struct loading {
 static int load_one(void *ud, const struct store_chunk *c) {
     struct loading *l = ud;
     struct docs_near *n = l->near;
-    if (c->n_vec != l->n_dim) return 0; /* damaged */
+    if (c->n_vec != l->n_dim) return 0; /* damaged record */
     if (n->n == l->cap) {
         int64_t cap = l->cap ? 2 * l->cap : 1024;
         size_t bytes;
@@ -71,7 +71,7 @@ static int load(struct docs *d, struct docs_near *n, const char *collection, int
 
 static bool same(const char *a, const char *b) { return a && b ? !strcmp(a, b) : !a && !b; }
 
-/* The place of a collection: its own, else an empty one, else the one unused for longest. */
+/* Returns the entry for a collection: its own, else an unused one, else the least recently used. */
 static struct docs_near *place(struct docs *d, const char *collection) {
     struct docs_near *best = &d->near[0];
     for (int i = 0; i < DOCS_NEAR_KEPT; ++i) {

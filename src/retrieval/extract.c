@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-enum { EXIT_REFUSED = 3 }; /* of the child, with a sentence on its output */
+enum { EXIT_REFUSED = 3 }; /* exit status of the child after it wrote an error message */
 
 /* ---- kinds ---- */
 
@@ -82,7 +82,7 @@ enum extract_kind extract_kind_of_type(const char *t) {
 
 /* ---- plain text ---- */
 
-/* Control bytes but tab and line end go, and so do carriage returns; single foreign bytes are Latin-1. */
+/* Removes control bytes except tab and newline; carriage returns too. A byte that is not UTF-8 is read as Latin-1. */
 void extract_put_clean(struct buf *b, const char *s, size_t n) {
     for (size_t i = 0; i < n;) {
         int len = utf8_valid_len(s + i, n - i);
@@ -123,10 +123,10 @@ bool extract_is_utf16(const char *data, size_t n) {
     return n >= 2 && (!memcmp(data, "\xff\xfe", 2) || !memcmp(data, "\xfe\xff", 2));
 }
 
-/* Half a pair and a last odd byte are dropped. */
+/* Reads UTF-16. Unpaired surrogates and an odd last byte are dropped. */
 static void read_utf16(struct extract *x, const char *data, size_t n) {
     const unsigned char *p = (const unsigned char *)data;
-    int high = p[0] == 0xfe ? 0 : 1; /* which byte of two counts 256 */
+    int high = p[0] == 0xfe ? 0 : 1; /* index of the more significant of two bytes */
     struct buf text;
     uint32_t lead = 0;
     buf_init(&text, (size_t)2 * EXTRACT_MAX_BYTES);
@@ -148,7 +148,7 @@ void extract_new_line(struct buf *b) {
     if (b->n && b->p[b->n - 1] != '\n') buf_putc(b, '\n');
 }
 
-/* ---- in this process: the child's part ---- */
+/* ---- the child's part, in the sandbox ---- */
 
 int extract_parse(struct extract *x, enum extract_kind kind, const char *data, size_t n,
                   struct err *e) {
@@ -235,7 +235,7 @@ int extract_run(struct sandbox_job *job, const struct extract_how *how, struct b
     return rc;
 }
 
-/* What the child wrote is as hostile as what it read. */
+/* Validates the child's output, which is as untrusted as its input. */
 static int take_text(struct extract *x, const struct buf *out, const struct sandbox_result *r,
                      struct err *e) {
     const char *text = out->n ? out->p : "", *end = memchr(text, '\n', out->n);

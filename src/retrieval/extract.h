@@ -1,10 +1,10 @@
-/* extract.h: a file or a page -> its text, in the order of reading.
+/* extract.h: extracts the text of a file or a web page, in reading order.
  *
- * Plain text, markdown and code as they are (bytes that are not UTF-8 are read as Latin-1). HTML without scripts,
- * styles, forms and hidden parts, XML, office files, books, PDF page by page: their parsers run in a sandbox (sandbox.h),
- * with limits on time, memory and output. All but PDF are parsed by this program's own file, started again: a program that calls extract_text
- * passes its arguments on to extract_child if the first is EXTRACT_COMMAND. Headings become lines that begin with
- * '#'. Nothing is fetched. Any thread. */
+ * Plain text, markdown and code are returned unchanged (bytes that are not UTF-8 are read as Latin-1). From HTML,
+ * scripts, styles, forms and hidden parts are removed. HTML, XML, office files, books and PDF (page by page) are
+ * parsed in a sandbox (sandbox.h) with limits on time, memory and output. For all but PDF, the sandbox runs this
+ * program's own file again: a program that calls extract_text must pass its arguments to extract_child if the
+ * first one is EXTRACT_COMMAND. Headings become lines that begin with '#'. Nothing is fetched. Any thread. */
 #ifndef CHIMERE_RETRIEVAL_EXTRACT_H
 #define CHIMERE_RETRIEVAL_EXTRACT_H
 
@@ -18,7 +18,7 @@
 #define EXTRACT_COMMAND "extract-untrusted"
 
 enum {
-    EXTRACT_MAX_BYTES = 32 << 20, /* of a file */
+    EXTRACT_MAX_BYTES = 32 << 20, /* largest input file */
     EXTRACT_MAX_TEXT = 8 << 20,
     EXTRACT_MAX_PAGES = 2000,
 };
@@ -43,28 +43,29 @@ enum extract_kind {
 struct extract {
     enum extract_kind kind;
     struct buf text;
-    char title[200]; /* "": none found */
-    int32_t *pages;  /* owned: where each page begins in text; [n_page] */
+    char title[200]; /* "": no title found */
+    int32_t *pages;  /* owned [n_page]: offset in text at which each page begins */
     int32_t n_page;
-    bool cut; /* a ceiling was reached */
+    bool cut; /* a size limit was reached */
 };
 
 struct extract_how {
-    int64_t deadline_ns;     /* 0: the parser's own limit */
+    int64_t deadline_ns;     /* 0: only the parser's own limit */
     _Atomic bool *cancelled; /* may be NULL */
 };
 
-/* By the name's ending; EXTRACT_NONE: nothing that can be read. Without an ending it is text, or its bytes say no. */
+/* Returns the kind by the extension of the name; EXTRACT_NONE: cannot be read. A name without extension is taken
+ * as text; the caller checks that it is not binary. */
 enum extract_kind extract_kind_of(const char *name);
 enum extract_kind extract_kind_of_type(const char *content_type);
-/* CHIMERE_EREFUSED: the kernel allows no sandbox for this kind. */
+/* CHIMERE_EREFUSED: this kind needs a sandbox and the kernel allows none. */
 int extract_text(struct extract *out, enum extract_kind kind, const char *data, size_t n,
                  const struct extract_how *how, struct err *e);
-void extract_fini(struct extract *x); /* after extract_text, also when it failed */
+void extract_fini(struct extract *x); /* call it also if extract_text failed */
 
-/* Parsers may run without a sandbox if the kernel allows none: for all threads, set once at start. */
+/* Allows parsers to run without a sandbox if the kernel allows none. Set once at start, for all threads. */
 void extract_allow_bare(bool allowed);
-/* The sandboxed side: reads standard input, writes the text; returns the exit status. */
+/* The sandboxed child: reads standard input, writes the text, returns the exit status. */
 int extract_child(int argc, char **argv);
 
 #endif

@@ -1,5 +1,5 @@
-/* extract_book.c: EPUB: an archive whose package file lists chapters of HTML in the order of reading. Runs in the sandbox's
- * child. */
+/* extract_book.c: EPUB: an archive with a package file that lists chapters of HTML in reading order. Runs in the
+ * sandboxed child. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,9 +16,9 @@ struct item {
 };
 
 struct package {
-    char path[MAX_HREF]; /* of the package file itself */
+    char path[MAX_HREF]; /* path of the package file */
     struct item *items;  /* owned, [MAX_ITEMS] */
-    uint16_t *chapters;  /* owned, [MAX_CHAPTERS]: items */
+    uint16_t *chapters;  /* owned, [MAX_CHAPTERS]: indices into items */
     int n_item, n_chapter;
     struct buf title;
     bool in_title;
@@ -79,7 +79,7 @@ static int hex(char c) {
                                         : -1;
 }
 
-/* A reference of the package file as the name of a member: "%20" is decoded, "../" goes up. */
+/* Converts a reference of the package file to the name of an archive member: decodes "%20", resolves "../". */
 static bool resolve(const char *package, const char *href, char out[2 * MAX_HREF]) {
     const char *slash = strrchr(package, '/');
     size_t n = slash ? (size_t)(slash - package) + 1 : 0;
@@ -103,7 +103,7 @@ static int read_chapter(struct extract *x, struct zip *z, const char *part, stru
     char *data;
     size_t n;
     int rc = zip_read(z, part, &data, &n, e);
-    if (rc == CHIMERE_ENOENT) return 0; /* the others can still be read */
+    if (rc == CHIMERE_ENOENT) return 0; /* a missing chapter does not prevent reading the others */
     if (rc) return rc;
     if (n) rc = extract_html(x, data, n, e);
     mem_free(data);

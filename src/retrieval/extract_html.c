@@ -1,4 +1,4 @@
-/* extract_html.c: the text of a page in the order of reading, by libxml2. Runs in the sandbox's child. */
+/* extract_html.c: extracts the text of a page in reading order with libxml2. Runs in the sandboxed child. */
 #include <ctype.h>
 #include <libxml/HTMLparser.h>
 #include <stdio.h>
@@ -6,10 +6,10 @@
 
 #include "retrieval/extract_impl.h"
 
-/* ---- before libxml2 sees it ---- */
+/* ---- checks before libxml2 parses the text ---- */
 
-/* libxml2 compares each attribute with all before it: 300,000 in one tag take minutes. Read as it reads them: a quote
- * opens a value only after '='. */
+/* libxml2 compares each attribute of a tag with all earlier ones: 300,000 attributes take minutes. Tags are
+ * therefore checked first, with the same rule as in libxml2: a quote opens a value only after '='. */
 static size_t skip_blanks(const char *s, size_t i, size_t n) {
     while (i < n && isspace((unsigned char)s[i])) ++i;
     return i;
@@ -25,7 +25,7 @@ static size_t skip_value(const char *s, size_t i, size_t n) {
     return i;
 }
 
-/* The end of the tag that begins at s[i], or n once it has too many. */
+/* Returns the end of the tag that begins at s[i]. Stops early once the tag has too many attributes. */
 static size_t skip_tag(const char *s, size_t i, size_t n, int *n_attribute) {
     while (i < n && !isspace((unsigned char)s[i]) && s[i] != '>' && s[i] != '/') ++i;
     for (*n_attribute = 0; i < n && s[i] != '>' && *n_attribute <= EXTRACT_MAX_ATTRIBUTES;) {
@@ -41,7 +41,7 @@ static size_t skip_tag(const char *s, size_t i, size_t n, int *n_attribute) {
     return i;
 }
 
-/* Of HTML and of XML. */
+/* True for the first character of a name in HTML or XML. */
 static bool begins_name(unsigned char c) { return isalpha(c) || c == '_' || c == ':' || c >= 0x80; }
 
 bool extract_has_huge_tag(const char *s, size_t n) {
@@ -84,7 +84,7 @@ static bool is_hidden(xmlNode *node) {
     return false;
 }
 
-/* Runs of blanks become one, except in <pre>. */
+/* Appends text; runs of blanks become one, except in <pre>. */
 void extract_put_words(struct buf *b, const char *s, bool pre) {
     for (; *s && !b->failed; ++s) {
         bool blank = !pre && isspace((unsigned char)*s);
@@ -113,7 +113,7 @@ static void end_element(struct buf *b, const xmlNode *node) {
     if (!strcmp((const char *)node->name, "p") && b->n) buf_putc(b, '\n');
 }
 
-/* In document order without recursion: nesting is the page's choice. */
+/* Walks in document order without recursion, because the page controls the nesting depth. */
 static void walk(struct extract *x, xmlNode *root) {
     struct buf *b = &x->text;
     int pre = 0;

@@ -1,5 +1,5 @@
-/* extract_notebook.c: a Jupyter notebook -> its cells: prose as it is, code between fences. Outputs are left out: they
- * repeat what the code says, and hold images. */
+/* extract_notebook.c: extracts the cells of a Jupyter notebook: prose unchanged, code between fences. Outputs are
+ * left out, because they repeat what the code says and contain images. */
 #include <jansson.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* extract_office.c: text of office files: archives of XML. One table of elements per format; sheets have cells. Runs in the
- * sandbox's child. */
+/* extract_office.c: extracts the text of office files, which are archives of XML. Each format has a table of
+ * elements; sheets have cells. Runs in the sandboxed child. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,8 @@ enum act {
     ACT_SKIP
 };
 
-/* TEXT: its text counts as it is. PROSE: a paragraph whose own text counts, runs of blanks as one. */
+/* TEXT: the element's text is kept unchanged. PROSE: a paragraph; the text directly in it is kept, runs of blanks
+ * become one. */
 struct rule {
     const char *name;
     enum act act;
@@ -51,7 +52,7 @@ static const struct rule title_rules[] = {{"title", ACT_TEXT}, {0}};
 struct flow {
     struct buf *out; /* borrowed */
     const struct rule *rules;
-    int n_text, n_prose, n_skip; /* open elements of each kind */
+    int n_text, n_prose, n_skip; /* number of open elements of each kind */
 };
 
 static enum act act_of(const struct rule *rules, const char *name) {
@@ -66,7 +67,7 @@ static void put_heading(struct buf *b, int level) {
     buf_putc(b, ' ');
 }
 
-/* "Heading2" and "heading 2", as Word names its styles in files of every language. */
+/* Returns the level of "Heading2" or "heading 2". Word uses these style names in files of every language. */
 static int level_of_style(const char *style) {
     if (!strcmp(style, "Title")) return 1;
     if (strncasecmp(style, "heading", 7) != 0) return 0;
@@ -122,7 +123,7 @@ static void flow_text(void *ud, const char *s) {
     else if (f->n_prose) extract_put_words(f->out, s, false);
 }
 
-/* The text of one member. CHIMERE_ENOENT: there is none. */
+/* Reads the text of one archive member. CHIMERE_ENOENT: no such member. */
 static int read_part(struct zip *z, const char *part, const struct rule *rules, struct buf *out,
                      struct err *e) {
     char *data;
@@ -147,8 +148,8 @@ static void read_title(struct extract *x, struct zip *z, const char *part) {
 /* ---- sheets ---- */
 
 struct strings {
-    struct buf text;  /* each ends with a NUL */
-    uint32_t *starts; /* owned */
+    struct buf text;  /* all strings, each ends with a NUL */
+    uint32_t *starts; /* owned: offset of each string in text */
     uint32_t n, cap;
     bool in_text, failed;
     int n_skip;
@@ -157,7 +158,7 @@ struct strings {
 static void strings_begin(void *ud, struct _xmlTextReader *r, const char *name) {
     struct strings *s = ud;
     (void)r;
-    s->n_skip += !strcmp(name, "rPh"); /* how it is pronounced */
+    s->n_skip += !strcmp(name, "rPh"); /* a phonetic reading of the text, which is skipped */
     s->in_text = !strcmp(name, "t");
     if (strcmp(name, "si") != 0 || s->failed) return;
     if (s->n == s->cap) {
@@ -200,7 +201,7 @@ static int read_strings(struct strings *s, struct zip *z, struct err *e) {
 struct sheet {
     struct buf *out; /* borrowed */
     const struct strings *strings;
-    struct buf number; /* of a shared string */
+    struct buf number; /* index of a shared string, as text */
     bool is_shared, in_value, has_cell;
 };
 
@@ -231,7 +232,7 @@ static void sheet_text(void *ud, const char *text) {
     if (s->in_value) buf_puts(s->is_shared ? &s->number : s->out, text);
 }
 
-/* ---- members in the order of their numbers ---- */
+/* ---- numbered members ---- */
 
 static int read_sheet(struct zip *z, const char *part, const struct strings *strings,
                       struct buf *out, struct err *e) {
@@ -248,7 +249,8 @@ static int read_sheet(struct zip *z, const char *part, const struct strings *str
     return rc;
 }
 
-/* Numbers may have gaps, but no more of them than the archive has members. */
+/* Reads the members "PREFIX1.xml", "PREFIX2.xml", ... Numbers may have gaps, so numbers up to the number of
+ * members are tried. */
 static int read_numbered(struct extract *x, struct zip *z, const char *format_before,
                          const struct strings *strings, struct err *e) {
     int rc = 0, n_found = 0;

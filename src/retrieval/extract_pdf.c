@@ -1,5 +1,5 @@
-/* extract_pdf.c: PDF by the program pdftotext (poppler-utils) in the sandbox; as a program of its own, its licence
- * stays its own. */
+/* extract_pdf.c: PDF by the program pdftotext (poppler-utils) in the sandbox. It runs as a separate program, so
+ * its licence does not apply to this one. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static int run(const char *const *argv, const char *data, size_t n, const struct
     struct sandbox_job job = {.argv = argv, .input = data, .n_input = n};
     sandbox_defaults(&job.limits);
     job.limits.wall_ms = PDF_MS;
-    job.limits.file_bytes = EXTRACT_MAX_BYTES; /* it may keep a copy of its input */
+    job.limits.file_bytes = EXTRACT_MAX_BYTES; /* pdftotext may keep a copy of its input */
     job.limits.output_bytes = most;
     return extract_run(&job, how, out, r, e);
 }
@@ -49,7 +49,7 @@ static void read_title(struct extract *x, const char *data, size_t n,
     buf_fini(&out);
 }
 
-/* Pages end with a form feed. */
+/* Splits the text into pages, which end with a form feed. */
 static int split(struct extract *x, const char *text, size_t n, struct err *e) {
     size_t n_page = 0;
     for (size_t i = 0; i < n; ++i) n_page += text[i] == '\f';

@@ -1,5 +1,5 @@
-/* extract_xml.c: XML by libxml2's reader, which keeps one path of the tree in memory and limits depth and the growth of
- * entities. Nothing outside the file is loaded. Runs in the sandbox's child. */
+/* extract_xml.c: parses XML with libxml2's reader, which keeps only one path of the tree in memory and limits
+ * depth and entity expansion. No file or address is loaded. Runs in the sandboxed child. */
 #include "retrieval/extract_xml.h"
 
 #include <libxml/xmlreader.h>
@@ -42,7 +42,7 @@ static void visit(struct _xmlTextReader *r, const struct xml_events *v) {
     }
 }
 
-/* The encoding is ours to choose: the check for huge tags reads bytes as libxml2 will. */
+/* Sets the encoding explicitly, so that the check for huge tags reads the bytes in the same way as libxml2. */
 int extract_xml_walk(const char *data, size_t n, const struct xml_events *v, struct err *e) {
     if (n >= 3 && !memcmp(data, "\xef\xbb\xbf", 3)) data += 3, n -= 3;
     if (memchr(data, 0, n))
@@ -60,7 +60,7 @@ int extract_xml_walk(const char *data, size_t n, const struct xml_events *v, str
     return got ? err_set(e, CHIMERE_EFORMAT, "XML: not well-formed, or too deep") : 0;
 }
 
-/* ---- a file of any vocabulary: each element's text on lines of its own ---- */
+/* ---- XML of unknown vocabulary: the text of each element on its own line ---- */
 
 struct plain {
     struct extract *x; /* borrowed */

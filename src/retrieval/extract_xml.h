@@ -1,4 +1,4 @@
-/* extract_xml.h: XML as events, for the readers of its vocabularies. */
+/* extract_xml.h: parses XML into events, for the readers of the XML formats. */
 #ifndef CHIMERE_RETRIEVAL_EXTRACT_XML_H
 #define CHIMERE_RETRIEVAL_EXTRACT_XML_H
 
@@ -6,7 +6,7 @@
 
 struct _xmlTextReader;
 
-/* Names are without their prefix. An empty element begins and ends. */
+/* Callbacks of a walk. Names are without their prefix. An empty element causes both begin and end. */
 struct xml_events {
     void (*begin)(void *ud, struct _xmlTextReader *r, const char *name);
     void (*end)(void *ud, const char *name);
@@ -15,7 +15,8 @@ struct xml_events {
 };
 
 int extract_xml_walk(const char *data, size_t n, const struct xml_events *v, struct err *e);
-/* In begin: the value of an attribute, its name without prefix. False: none, or longer than size - 1. */
+/* Call it in begin: copies the value of an attribute, whose name is without prefix. Returns false if there is none
+ * or it is longer than size - 1. */
 bool extract_xml_attribute(struct _xmlTextReader *r, const char *name, char *out, size_t size);
 
 #endif

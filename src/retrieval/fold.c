@@ -5,7 +5,7 @@
 
 #include "base/str.h"
 
-/* U+00C0..U+017F; '.': stays as it is. Two letters for the ligatures, below. */
+/* U+00C0..U+017F; '.': not changed. Ligatures become two letters, see below. */
 static const char latin[] = "AAAAAA.CEEEEIIII.NOOOOO.OUUUUY..aaaaaa.ceeeeiiii.nooooo.ouuuuy.y"
                             "AaAaAaCcCcCcCcDdDdEeEeEeEeEeGgGgGgGgHhHhIiIiIiIiIi..JjKk.LlLlLl."
                             ".LlNnNnNn...OoOoOo..RrRrRrSsSsSsSsTtTtTtUuUuUuUuUuUuWwYyYZzZzZzs";

@@ -1,4 +1,4 @@
-/* fold.h: text without accents, for comparisons in French and English. Any thread. */
+/* fold.h: removes accents from text, for comparisons in French and English. Any thread. */
 #ifndef CHIMERE_RETRIEVAL_FOLD_H
 #define CHIMERE_RETRIEVAL_FOLD_H
 
@@ -6,8 +6,8 @@
 
 #include "base/buf.h"
 
-/* Appends s [n] with Latin letters freed of their accents, typographic quotes and dashes made plain, and
- * bytes that are no UTF-8 left out; squeeze: runs of blanks become one, none at the ends. */
+/* Appends s [n]. Latin letters lose their accents, typographic quotes and dashes become ASCII, and bytes that are
+ * not UTF-8 are dropped. squeeze: runs of blanks become one, and blanks at both ends are dropped. */
 void fold_text(struct buf *out, const char *s, size_t n, bool squeeze);
 
 #endif

@@ -5,7 +5,8 @@
 
 #include "base/str.h"
 
-/* '*' any run, '$' at the end the end. Greedy with one point to go back to: no recursion, O(n * m). */
+/* '*' matches any run of characters; '$' at the end matches the end. Greedy with one backtracking point: no
+ * recursion, O(n * m). */
 static bool matches(struct slice pattern, const char *path) {
     size_t p = 0, s = 0, star = (size_t)-1, mark = 0, n = strlen(path);
     bool anchored = pattern.n && pattern.p[pattern.n - 1] == '$';
@@ -42,8 +43,8 @@ static bool is(struct slice s, const char *word) {
 }
 
 struct verdict {
-    bool found;    /* a group of this agent */
-    size_t length; /* of the pattern that decides so far */
+    bool found;    /* the file has a group for this agent */
+    size_t length; /* length of the pattern that decides so far */
     bool forbidden;
 };
 

@@ -24,7 +24,7 @@ enum { MAX_SEARCH_BYTES = 1 << 20, MAX_PIECES = 400, PIECES_A_PAGE = 60, MAX_PAG
 enum { MAX_KEY_BYTES = 400 };
 static const char brave_default[] = "https://api.search.brave.com/res/v1/web/search";
 
-/* Visible letters alone: what a header can carry. Never quoted. */
+/* Returns true if the key contains only visible characters, as a header must. The key is never shown in messages. */
 static bool is_key(const char *key) {
     size_t n = strlen(key);
     for (size_t i = 0; i < n; ++i)
@@ -115,7 +115,7 @@ static int64_t add_result(struct search *s, const json_t *o) {
     return -1;
 }
 
-/* One engine's list for one query, into the fused order. */
+/* Adds the result list of one engine for one query to the fused ranking. */
 static int add_list(struct search *s, const struct web_get *g) {
     struct err e = {0};
     json_t *all = chat_json_object(g->body.n ? g->body.p : "", g->body.n, "results", &e);
@@ -160,7 +160,7 @@ static int search_all(struct search *s, struct err *e) {
     int32_t n = 0, n_good = 0, n_query = s->q->n_more + 1;
     if (n_query > WEB_MAX_QUERIES) n_query = WEB_MAX_QUERIES;
     for (int32_t i = 0; i < n_query; ++i) {
-        char query[300]; /* a long message's beginning says what it is about */
+        char query[300]; /* the beginning of a long message says what it is about */
         size_t len = strnlen(i ? s->q->more[i - 1] : s->q->text, sizeof query - 1);
         memcpy(query, i ? s->q->more[i - 1] : s->q->text, len);
         while (len && ((unsigned char)query[len - 1] & 0x80) && !utf8_is_valid(query, len)) --len;
@@ -187,7 +187,7 @@ static int search_all(struct search *s, struct err *e) {
 
 /* ---- pages ---- */
 
-/* robots.txt of each page's host first, side by side; then the pages that may be read. */
+/* Fetches robots.txt of each page's host concurrently, and marks the pages that may be read. */
 static void check_robots(struct search *s, const int64_t *ids, bool *may, int32_t n) {
     struct web_get *g = mem_alloc_array((size_t)n, sizeof *g);
     char origin[WEB_MAX_URL], url[WEB_MAX_URL + 16];
@@ -202,7 +202,7 @@ static void check_robots(struct search *s, const int64_t *ids, bool *may, int32_
     if (g) web_get_all(s->w, g, n, s->q);
     for (int32_t i = 0; i < n && g; ++i) {
         web_split(s->results[ids[i]].url, origin, sizeof origin, &path);
-        /* no file: all is allowed; a server that fails, or is refused: nothing is */
+        /* no robots.txt: everything is allowed; if the server fails or refuses: nothing is */
         if (g[i].rc == CHIMERE_ENOENT) may[i] = true;
         else
             may[i] =
@@ -253,7 +253,8 @@ static int32_t read_pages(struct search *s, struct piece *pieces) {
         g[n_get].keep_s = s->w->p.page_s;
         of[n_get++] = (int32_t)ids[i];
     }
-    struct web_question until = *s->q; /* a slow page must leave the others the time to be parsed */
+    /* shorter deadline, so that a slow page leaves time to parse the others */
+    struct web_question until = *s->q;
     if (until.deadline_ns) until.deadline_ns -= (until.deadline_ns - clock_ns()) / 4;
     if (g) web_get_all(s->w, g, n_get, &until);
     for (int32_t i = 0; i < n_get; ++i) {
@@ -270,7 +271,7 @@ static int32_t read_pages(struct search *s, struct piece *pieces) {
     return n_piece;
 }
 
-/* Nothing could be read: what the engine showed of each result. */
+/* Used if no page could be read: takes the snippet that the engine returned for each result. */
 static int32_t use_snippets(struct search *s, struct piece *p) {
     int32_t n = 0;
     for (size_t i = 0; i < s->n_order && n < 10; ++i) {
@@ -289,10 +290,11 @@ static int by_score(const void *a, const void *b) {
     return x->result != y->result ? x->result - y->result : x->from - y->from;
 }
 
-/* BM25 over the pieces at hand, and how much of the question's weight each holds. */
+/* Ranks the passages by BM25 and computes how much of the weight of the question's words each contains. */
 static void rank_pieces(const struct search *s, struct piece *p, int32_t n) {
     const struct web_question *q = s->q;
-    bool named[WEB_MAX_RESULTS] = {false}; /* a page may name its subject once */
+    /* per page: a page may name its subject only once, in another passage */
+    bool named[WEB_MAX_RESULTS] = {false};
     struct words w;
     words_of(&w, q->text, strlen(q->text));
     struct buf *folded = mem_alloc_array((size_t)n + 1, sizeof *folded);
@@ -309,7 +311,8 @@ static void rank_pieces(const struct search *s, struct piece *p, int32_t n) {
         for (int32_t i = 0; i < n; ++i)
             df += words_count(folded[i].n ? folded[i].p : "", w.v[k]) > 0;
         idf[k] = log(1 + (n - df + 0.5) / (df + 0.5));
-        if (!df) idf[k] *= 0.3; /* perhaps the question's own wording */
+        /* no passage contains the word; it may be only the question's wording */
+        if (!df) idf[k] *= 0.3;
         total += idf[k];
     }
     for (int32_t i = 0; i < n; ++i) {
@@ -326,7 +329,7 @@ static void rank_pieces(const struct search *s, struct piece *p, int32_t n) {
     mem_free(folded);
 }
 
-/* The best pieces that are about the question; no page may fill more than half. */
+/* Keeps the best passages that are about the question; at most half may come from one page. */
 static void keep(struct search *s, struct piece *p, int32_t n, struct web_hits *out) {
     int32_t k = s->q->k < WEB_MAX_HITS ? s->q->k : WEB_MAX_HITS, per_page = k > 1 ? (k + 1) / 2 : 1;
     qsort(p, (size_t)n, sizeof *p, by_score);

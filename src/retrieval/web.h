@@ -1,10 +1,10 @@
-/* web.h: a question -> passages of web pages, in stages: expand, search, fuse, fetch, cut, rank, filter; the
- * eighth, the answer, is the model's.
+/* web.h: finds passages of web pages for a question, in stages: expand, search, fuse, fetch, cut, rank, filter.
+ * The eighth stage, the answer, is the model's.
  *
- * Only where a source is configured: a SearXNG address or a Brave key. Pages are fetched from public
- * addresses alone, robots.txt is respected, sizes and times have ceilings; results and pages are kept in
- * memory for a while. What fails costs its part and is said in the report. What comes back is strangers'
- * text. Blocking; any thread. */
+ * Needs a configured source: a SearXNG address or a Brave key. Pages are fetched only from public addresses,
+ * robots.txt is respected, and sizes and times are limited. Results and pages are cached in memory for a while. If
+ * a part fails, the others continue and the report names the failure. Results are untrusted text. Blocking; any
+ * thread. */
 #ifndef CHIMERE_RETRIEVAL_WEB_H
 #define CHIMERE_RETRIEVAL_WEB_H
 
@@ -23,17 +23,17 @@ enum { WEB_MAX_QUERIES = 5, WEB_MAX_HITS = 24, WEB_MAX_PAGE_BYTES = 2 << 20, WEB
 struct web_params {           /* copied */
     const char *searxng;      /* base address, or NULL */
     const char *brave_key;    /* secret, or NULL */
-    const char *brave_url;    /* NULL: the service's own */
-    int32_t n_page;           /* fetched a question, 0: 4 */
-    int32_t search_s, page_s; /* how long results and pages are kept; 0: 3600, 86400 */
-    bool private_pages;       /* pages may lie on private addresses: tests, intranets */
+    const char *brave_url;    /* NULL: the service's address */
+    int32_t n_page;           /* pages fetched per question, 0: 4 */
+    int32_t search_s, page_s; /* cache lifetime of results and pages; 0: 3600, 86400 */
+    bool private_pages;       /* pages may have private addresses: for tests and intranets */
 };
 int web_open(struct web **out, const struct web_params *p, struct err *e);
 void web_close(struct web *w);
 
 struct web_hit {
     char *url, *title, *text; /* owned by the hits */
-    int32_t from, to;         /* bytes of the page's text */
+    int32_t from, to;         /* byte range in the page's text */
     double score;
 };
 struct web_hits {
@@ -50,7 +50,7 @@ struct web_question {
     int64_t deadline_ns;
     _Atomic bool *cancelled; /* may be NULL */
 };
-/* 0 also where nothing was found; CHIMERE_E* where no search could be made at all. */
+/* Returns 0 also if no passage was found; CHIMERE_E* if no search was possible. */
 int web_search(struct web *w, const struct web_question *q, struct web_hits *out, struct err *e);
 void web_hits_fini(struct web_hits *h);
 int web_add_tool(struct web *w, struct tool_set *tools, struct err *e);

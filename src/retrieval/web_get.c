@@ -1,4 +1,4 @@
-/* web_get.c: fetching side by side, and what was fetched before. */
+/* web_get.c: concurrent fetching, and the cache. */
 #include <stdio.h>
 #include <string.h>
 
@@ -81,7 +81,7 @@ struct many {
     const struct web_question *q;
 };
 
-struct reading { /* ud of one request is the whole; slots are told apart by their number */
+struct reading { /* ud of one request: points to the state of all requests and to its own slot */
     struct many *all;
     struct web_get *g;
 };
@@ -97,7 +97,7 @@ static int on_body(void *ud, const char *p, size_t n) {
     size_t room = x->g->max_bytes - x->g->body.n;
     buf_put(&x->g->body, p, n < room ? n : room);
     if (n <= room) return x->g->body.failed;
-    x->g->cut = true; /* a page of a gigabyte: its beginning is kept */
+    x->g->cut = true; /* only the beginning of a huge page is kept */
     return CHIMERE_ELIMIT;
 }
 
@@ -139,7 +139,8 @@ static enum fetch_next next(void *ud, int32_t i, struct fetch_request *r) {
                                 .total_ms = (int32_t)(left_ms < 15000 ? left_ms : 15000),
                                 .stall_ms = 5000,
                                 .max_redirects =
-                                    g->headers[0] ? -1 : 4, /* a key goes nowhere else */
+                                    /* a request with a key follows no redirect */
+                                g->headers[0] ? -1 : 4,
                                 .public_only = g->public_only,
                                 .on_head = on_head,
                                 .on_body = on_body,

@@ -8,23 +8,23 @@
 
 enum { WEB_N_CACHE = 512, WEB_MAX_RESULTS = 100, WEB_MAX_URL = 2048 };
 
-struct web_entry {    /* of the cache */
+struct web_entry {    /* an entry of the cache */
     char *key, *body; /* owned */
     size_t n;
     int64_t until_ns, used_ns;
 };
 
 struct web {
-    struct web_params p;  /* its texts are owned */
-    pthread_mutex_t lock; /* of the cache */
+    struct web_params p;  /* its strings are owned */
+    pthread_mutex_t lock; /* protects the cache */
     struct web_entry cache[WEB_N_CACHE];
 };
 
-/* A copy of what is kept under a key, by mem_free; NULL: nothing. */
+/* Returns a copy of the cached value of a key; free it with mem_free. NULL: not cached. */
 char *web_cache_find(struct web *w, const char *key, size_t *n);
 void web_cache_put(struct web *w, const char *key, const char *body, size_t n, int64_t keep_s);
 
-struct web_get { /* one address to fetch, and what came */
+struct web_get { /* an address to fetch, and the result */
     char url[WEB_MAX_URL];
     char key[WEB_MAX_URL + 16];
     const char *headers[3];
@@ -38,10 +38,10 @@ struct web_get { /* one address to fetch, and what came */
     bool cut, started;
     char why[160];
 };
-/* All of them side by side until the deadline; each says for itself how it went. */
+/* Fetches all addresses concurrently until the deadline. Each entry has its own result. */
 void web_get_all(struct web *w, struct web_get *g, int32_t n, const struct web_question *q);
 void web_get_init(struct web_get *g, const char *key, const char *url, uint64_t max_bytes);
-/* "http://host:port" and "/path?query" of an address; false: not HTTP. */
+/* Splits an address into "http://host:port" and "/path?query". Returns false if it is not HTTP. */
 bool web_split(const char *url, char *origin, size_t origin_size, const char **path);
 int web_escape(struct buf *b, const char *text);
 

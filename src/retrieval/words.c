@@ -29,7 +29,7 @@ void words_of(struct words *w, const char *text, size_t n) {
     struct buf folded;
     buf_init(&folded, (size_t)64 << 10);
     fold_text(&folded, text, n < 8192 ? n : 8192, true);
-    bool first = true; /* of a sentence */
+    bool first = true; /* the next word begins a sentence */
     for (size_t i = 0; i < folded.n && w->n < WORDS_MAX;) {
         if (!is_word((unsigned char)folded.p[i])) {
             first |= strchr(".!?:", folded.p[i]) != NULL;
@@ -45,7 +45,7 @@ void words_of(struct words *w, const char *text, size_t n) {
                 key[1 + len++] = (char)tolower((unsigned char)folded.p[i]);
         is_name &= !begins || (i < folded.n && folded.p[i] == ':'); /* "Oslo: who is the mayor?" */
         while (len && ((unsigned char)key[len] & 0xc0) == 0x80)
-            --len; /* may cut a character: drop it */
+            --len; /* the limit may have cut a character: drop the rest of it */
         if (len && (unsigned char)key[len] >= 0xc0) --len;
         if (len < 2 && !isdigit((unsigned char)key[1])) continue;
         key[len + 1] = ' ';
@@ -64,7 +64,8 @@ void words_of(struct words *w, const char *text, size_t n) {
 }
 
 void words_fold(struct buf *out, const char *text, size_t n) {
-    struct words part; /* in pieces: words_of keeps WORDS_MAX at most, and each once */
+    /* the text is read in pieces, because words_of keeps each word once and at most WORDS_MAX */
+    struct words part;
     if (!out->n) buf_putc(out, ' ');
     for (size_t at = 0; at < n && !out->failed;) {
         size_t len = n - at < 60 ? n - at : 60;

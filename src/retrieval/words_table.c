@@ -1,4 +1,4 @@
-/* words_table.c: how common words are in general text: written by train/words/make.py. */
+/* words_table.c: frequency of words in general text; written by train/words/make.py. */
 #include "retrieval/words.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 /* clang-format off */
 static const struct level {
-    double share; /* of passages of 1,200 bytes that hold the word, at least */
+    double share; /* smallest share of passages of 1,200 bytes that contain the word */
     const char *words;
 } levels[] = {
     {0.05,

@@ -1,4 +1,4 @@
-/* zip.c: the central directory decides; local headers only say where data begin. */
+/* zip.c: the central directory is authoritative; local headers only give the position of the data. */
 #include "retrieval/zip.h"
 
 #include <string.h>
@@ -31,7 +31,7 @@ int zip_open(struct zip *z, const char *data, size_t n, struct err *e) {
     return 0;
 }
 
-/* The record of a member in the directory, or NULL. */
+/* Returns the directory record of a member, or NULL. */
 static const unsigned char *find(const struct zip *z, const char *name) {
     size_t at = z->directory, n_name = strlen(name);
     for (uint32_t i = 0; i < z->n_member; ++i) {
@@ -45,7 +45,7 @@ static const unsigned char *find(const struct zip *z, const char *name) {
     return NULL;
 }
 
-/* Raw DEFLATE of exactly n bytes. Sizes fit zlib's 32 bits: those of an archive do. */
+/* Decompresses raw DEFLATE to exactly n bytes. The sizes fit zlib's 32 bits, because sizes in an archive do. */
 static int inflate_all(const unsigned char *in, size_t n_in, unsigned char *out, size_t n) {
     z_stream s = {.next_in = in, .avail_in = (uInt)n_in, .next_out = out, .avail_out = (uInt)n};
     if (inflateInit2(&s, -MAX_WBITS) != Z_OK) return CHIMERE_ENOMEM;
