@@ -1,4 +1,4 @@
-/* prm.c: verdicts of a judge, and asking it. */
+/* prm.c: asks a judge and parses its verdicts. */
 #include "strategy/prm.h"
 
 #include <math.h>
@@ -8,14 +8,14 @@
 
 enum { MAX_MARKS = 4096, TOKENS_A_STEP = 160, TOKENS_BEHIND = 32 };
 
-/* ---- reading ---- */
+/* ---- parsing ---- */
 
 static const char *const yes_words[] = {"correct", "yes", "right", "valid"};
 static const char *const no_words[] = {"incorrect", "no", "wrong", "not", "invalid", "false"};
 
 static char small(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
 
-/* True: one is the beginning of the other; *len: of both. */
+/* Returns true if text and word are equal, ignoring case, over the length of the shorter one. */
 static bool agrees(const char *text, size_t n, const char *word) {
     size_t m = strlen(word), k = n < m ? n : m;
     for (size_t i = 0; i < k; i++)
@@ -33,7 +33,7 @@ int prm_word(const char *text, size_t n) {
     return yes == no ? 0 : yes ? 1 : -1;
 }
 
-/* The whole word of yes or no at the text's beginning. */
+/* Parses a complete verdict word at the start of the text: 1 yes, -1 no, 0 none. */
 static int verdict_at(const char *text, size_t n) {
     for (size_t i = 0; i < sizeof no_words / sizeof *no_words; i++)
         if (n >= strlen(no_words[i]) && agrees(text, n, no_words[i])) return -1;
@@ -42,10 +42,11 @@ static int verdict_at(const char *text, size_t n) {
     return 0;
 }
 
-/* The model's own odds where the word at `at` began, or the word itself. */
+/* Returns the probability of "correct" that the model gave for the word at `at`. Without probabilities: 1 or 0 by
+ * the word itself. */
 static double odds(const struct prm_mark *marks, size_t n, size_t at, int said) {
     for (size_t i = 0; i < n && marks; i++) {
-        /* a token may hold the blank before the word */
+        /* the token may begin with the blank before the word */
         if (marks[i].at != at && marks[i].at + 1 != at) continue;
         double sum = marks[i].yes + marks[i].no;
         if (sum > 0) return marks[i].yes / sum;
@@ -53,7 +54,7 @@ static double odds(const struct prm_mark *marks, size_t n, size_t at, int said) 
     return said > 0 ? 1 : 0;
 }
 
-/* Behind `from`, where phrase stands: the position behind it; n: nowhere. */
+/* Finds phrase at or after `from`. Returns the position after it; n if it is not found. */
 static size_t behind(const char *text, size_t n, size_t from, const char *phrase) {
     size_t m = strlen(phrase);
     for (size_t i = from; i + m <= n; i++)
@@ -69,7 +70,7 @@ static size_t digits_at(const char *text, size_t n, size_t i, int32_t *out) {
     return i - first;
 }
 
-/* "Step N is VERDICT", anywhere. */
+/* Parses "Step N is VERDICT" anywhere in the text. */
 static void read_sentences(const char *text, size_t n, const struct prm_mark *marks, size_t n_mark,
                            struct prm_verdict *v) {
     for (size_t i = behind(text, n, 0, "step "); i < n; i = behind(text, n, i, "step ")) {
@@ -86,7 +87,7 @@ static void read_sentences(const char *text, size_t n, const struct prm_mark *ma
     }
 }
 
-/* The k-th \boxed{VERDICT}, check or cross belongs to step k, where nothing else was said. */
+/* The k-th \boxed{VERDICT}, check mark or cross gives the verdict on step k, if no sentence did. */
 static void read_boxes(const char *text, size_t n, const struct prm_mark *marks, size_t n_mark,
                        struct prm_verdict *v) {
     static const struct {
@@ -145,16 +146,16 @@ void prm_sum(struct prm_verdict *v) {
     if (!v->n_said && !v->has_whole) v->score = 0.5;
 }
 
-/* ---- asking ---- */
+/* ---- asking the judge ---- */
 
 static const char instruction[] = "Check each step of this solution.";
 
 static const char part_end[] = "Is the solution";
 static const char *part_stops[] = {part_end};
 
-struct hearing {            /* one judge's words */
-    const struct tok *tok;  /* view; NULL: texts of alternatives are unknown */
-    struct buf text;        /* begins with what was said before */
+struct hearing {            /* text of one judge so far */
+    const struct tok *tok;  /* view; NULL: the texts of alternative tokens are unknown */
+    struct buf text;        /* begins with the text of the earlier verdicts */
     struct prm_mark *marks; /* owned [MAX_MARKS] */
     size_t n_mark;
     int32_t n_step;
@@ -261,7 +262,7 @@ int prm_score(const struct prm_use *u, struct prm_item *items, int32_t n, struct
                               .n = n,
                               .cancelled = u->cancelled,
                               .deadline_ns = u->deadline_ns};
-        batch_run(&batch, NULL); /* what failed is neutral */
+        batch_run(&batch, NULL); /* an item whose request failed keeps the neutral score */
         for (int32_t i = 0; i < n; i++) judge(&items[i], &b[i], &h[i]);
         batch_fini(b, n);
     }

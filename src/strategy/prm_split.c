@@ -1,4 +1,4 @@
-/* prm_split.c: the steps of an answer. */
+/* prm_split.c: splits an answer into steps. */
 #include <string.h>
 
 #include "strategy/prm.h"
@@ -15,7 +15,7 @@ static struct slice trim(const char *p, size_t n) {
 static void add(struct prm_steps *out, const char *p, size_t n) {
     struct slice s = trim(p, n);
     if (!s.n) return;
-    if (out->n == PRM_MAX_STEPS) { /* the rest belongs to the last */
+    if (out->n == PRM_MAX_STEPS) { /* no room: the rest belongs to the last step */
         struct slice *last = &out->step[out->n - 1];
         last->n = (size_t)(s.p + s.n - last->p);
         return;
@@ -23,9 +23,9 @@ static void add(struct prm_steps *out, const char *p, size_t n) {
     out->step[out->n++] = s;
 }
 
-/* ---- marks at the beginning of a line: bytes of it, 0: none ---- */
+/* ---- list marks: return the length of the mark at the start of a line, or 0 ---- */
 
-/* "1." "2)" "Step 3:" "**Step 4.**" */
+/* Matches "1." "2)" "Step 3:" "**Step 4.**". */
 static size_t numbered(const char *p, size_t n) {
     size_t i = 0;
     bool step = false;
@@ -44,7 +44,7 @@ static size_t numbered(const char *p, size_t n) {
     if (i < n && (p[i] == '.' || p[i] == ')' || (step && (p[i] == ':' || p[i] == '*')))) i++;
     else return 0;
     while (i < n && (p[i] == '*' || p[i] == ':')) i++;
-    if (i < n && p[i] != ' ') return 0; /* 3.14 */
+    if (i < n && p[i] != ' ') return 0; /* not a mark: 3.14 */
     return i;
 }
 
@@ -59,8 +59,8 @@ static size_t bullet(const char *p, size_t n) {
     return n > 3 && !memcmp(p, "\xe2\x80\xa2", 3) ? 3 : 0;
 }
 
-/* A step from each marked line to the next one; text before the first is a preface and no step. What
- * stands behind an empty line behind the last item is a step of its own: the conclusion. */
+/* A step extends from each marked line to the next one. Text before the first mark is no step. Text after a blank
+ * line that follows the last item is one more step: the conclusion. */
 static bool by_marks(const char *text, size_t n, size_t (*mark)(const char *, size_t),
                      int32_t least, size_t least_bytes, struct prm_steps *out) {
     const char *begin = NULL, *end = text + n;
@@ -86,7 +86,7 @@ static bool by_marks(const char *text, size_t n, size_t (*mark)(const char *, si
     return n_mark >= least;
 }
 
-/* "Step 1: ... Step 2: ..." within lines, and the answer that closes them on a line of its own. */
+/* Splits at "Step 1: ... Step 2: ...". A line after the last step is the final answer and becomes one more step. */
 static bool by_numbers(const char *text, size_t n, struct prm_steps *out) {
     if (!by_marks(text, n, numbered, 2, 0, out)) return false;
     struct slice *last = &out->step[out->n - 1];
@@ -113,7 +113,7 @@ static bool by_code(const char *text, size_t n, struct prm_steps *out) {
     return out->n >= 2;
 }
 
-/* Text between separators of at least least_bytes. */
+/* Splits at `gap`; parts of fewer than least_bytes are dropped. */
 static bool by_gaps(const char *text, size_t n, const char *gap, size_t least_bytes,
                     struct prm_steps *out) {
     const char *p = text, *end = text + n;
@@ -127,7 +127,7 @@ static bool by_gaps(const char *text, size_t n, const char *gap, size_t least_by
     return out->n >= 2;
 }
 
-/* Sentences end with . ! ? before a blank; "; " parts calculations. */
+/* Splits at . ! ? before a blank; "; " separates calculations. */
 static void by_sentences(const char *text, size_t n, struct prm_steps *out) {
     size_t begin = 0;
     out->n = 0;
@@ -152,7 +152,7 @@ void prm_split(const char *text, size_t n, struct prm_steps *out) {
     by_sentences(all.p, all.n, out);
 }
 
-/* The last number of a text: where it begins and ends; false: there is none. */
+/* Finds the last number of a text. Returns false if there is none. */
 static bool last_digits(const struct slice *s, struct slice *out) {
     size_t end = s->n;
     while (end && !is_digit(s->p[end - 1])) end--;
@@ -173,7 +173,7 @@ void prm_conclusion(struct prm_steps *s) {
     struct slice behind = {sum ? sum + 1 : before->p, 0};
     behind.n = (size_t)(before->p + before->n - behind.p);
     while (sum && behind.n && is_blank(*behind.p)) behind.p++, behind.n--;
-    if (sum) { /* "3 + 4 = 7 apples in 2 boxes": the number behind the sign */
+    if (sum) { /* "3 + 4 = 7 apples in 2 boxes": compare the number after the sign */
         size_t n = 0;
         while (n < behind.n && is_digit(behind.p[n])) n++;
         result = (struct slice){behind.p, n};

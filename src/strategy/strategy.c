@@ -1,4 +1,4 @@
-/* strategy.c: the table of strategies, their parameters, and what all rows share. */
+/* strategy.c: the table of strategies, their parameters, and the code that all strategies share. */
 #include "strategy/strategy.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 enum { DEFAULT_TOKENS = 1024 };
 
-/* ---- rows ---- */
+/* ---- strategies without a verifier ---- */
 
 struct relay {
     const struct strategy_use *u;
@@ -55,7 +55,7 @@ static int run_majority(const struct strategy_use *u, struct strategy_result *r,
     double share = 0;
     int32_t winner = rc ? -1 : strategy_vote(c, n, false, &share);
     for (int32_t i = 0; i < n && !rc;
-         i++) { /* a candidate's score: the share that agrees with it */
+         i++) { /* score of a candidate: share of the candidates with the same answer */
         int32_t same = 0;
         for (int32_t k = 0; k < n; k++) same += !c[k].failed && !strcmp(c[k].key, c[i].key);
         c[i].score = c[i].failed ? 0 : (double)same / n;
@@ -210,7 +210,7 @@ json_t *strategy_json(const struct strategy *s, const struct strategy_result *r)
                      "calls", c->n_call, "ms", r->ms);
 }
 
-/* ---- asking ---- */
+/* ---- sampling ---- */
 
 int64_t strategy_deadline(const struct strategy_use *u) {
     int64_t own = u->deadline_ns, asks = u->request->deadline_ns;
@@ -227,13 +227,14 @@ void strategy_ask(const struct strategy_use *u, int32_t i, struct request *out) 
     *out = *u->request;
     out->n = 1;
     out->progress = false;
-    out->deadline_ns = 0; /* ours to keep */
-    out->session = NULL;  /* its state would be the last candidate's, not the winner's */
+    out->deadline_ns = 0; /* strategies observe the deadline themselves */
+    /* the session would keep the state of the last candidate, not of the winner */
+    out->session = NULL;
     out->sampling.seed += (uint64_t)i;
     out->sampling.temperature = (float)s->temperature;
     out->sampling.top_p = (float)s->top_p;
     if (s->n > 1) {
-        out->probs = false; /* nobody can be shown tokens that may not win */
+        out->probs = false; /* tokens of a candidate cannot be shown before it has won */
         out->sampling.n_probs = 0;
         out->sampling.top_k = 0;
     }
@@ -280,10 +281,10 @@ int strategy_sample(const struct strategy_use *u, struct candidate *c, int32_t n
     return rc;
 }
 
-/* ---- picking ---- */
+/* ---- selection ---- */
 
-/* No vote weighs less: a verifier is wrong about one answer oftener than many that agree (on chimere-nano in
- * 2 bits it likes 58 % of right answers and 31 % of wrong ones). */
+/* Smallest weight of a vote. A verifier is wrong about one answer more often than many equal answers are
+ * (chimere-nano in 2 bits accepts 58 % of right answers and 31 % of wrong ones). */
 static const double DOUBT = 0.2;
 
 static bool may_vote(const struct candidate *c, bool any_whole) {

@@ -1,11 +1,11 @@
-/* strategy_best.c: whole answers and a verifier: the best of n, and votes that weigh what it thinks. */
+/* strategy_best.c: complete answers scored by a verifier: best of n, and votes weighted by its scores. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "strategy/prm.h"
 #include "strategy/strategy_impl.h"
 
-/* What the verifier reads: the answer, with the thought before it where the answer alone shows no work. */
+/* Builds the text for the verifier: the answer, preceded by the thinking if the answer alone has no steps. */
 static char *solution_of(const struct candidate *c) {
     struct prm_steps steps;
     const char *text = c->content.n ? c->content.p : "";
@@ -14,7 +14,7 @@ static char *solution_of(const struct candidate *c) {
     struct buf b;
     buf_init(&b, (size_t)2 * BATCH_MAX_TEXT);
     buf_put(&b, c->reasoning.p, c->reasoning.n);
-    /* a thought of one line is read by its sentences, so the answer joins that line */
+    /* thinking of one line is split into sentences, so the answer is appended to that line */
     buf_puts(&b, memchr(c->reasoning.p, '\n', c->reasoning.n) ? "\n" : " ");
     buf_put(&b, text, c->content.n);
     return buf_take(&b);
@@ -40,7 +40,7 @@ int strategy_judge(const struct strategy_use *u, struct candidate *c, int32_t n,
         c[i].score = 0;
         if (c[i].failed) continue;
         c[i].score = 0.5;
-        int32_t same = 0; /* equal texts are judged once */
+        int32_t same = 0; /* equal texts are judged only once */
         while (same < i && !is_same(&c[same], &c[i])) same++;
         c[i].twin = same;
         if (same < i) continue;

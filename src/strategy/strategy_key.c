@@ -10,7 +10,8 @@
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/* A number at text[i..n): its end, or i. Commas between groups of three digits are part of it. */
+/* Parses a number at text[i..n). Returns its end, or i if there is none. Commas between groups of three digits are
+ * part of the number. */
 static size_t number_at(const char *text, size_t n, size_t i, double *out) {
     char digits[40];
     size_t len = 0, at = i;
@@ -83,7 +84,8 @@ static void key_of(const char *text, size_t n, char out[STRATEGY_KEY_BYTES]) {
     if (len >= 40) snprintf(out, STRATEGY_KEY_BYTES, "text %016llx", (unsigned long long)h);
 }
 
-/* Behind the last occurrence of a phrase, up to the end of its line; false: it is not there. */
+/* Finds the text after the last occurrence of a phrase, up to the end of its line. Returns false if the phrase
+ * does not occur. */
 static bool behind(const char *text, size_t n, const char *phrase, const char **at, size_t *len) {
     size_t m = strlen(phrase);
     for (size_t i = n < m ? 0 : n - m + 1; i-- > 0;) {

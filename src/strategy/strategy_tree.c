@@ -1,13 +1,14 @@
-/* strategy_tree.c: answers grown step by step, the verifier choosing at each fork.
+/* strategy_tree.c: answers grown step by step; the verifier chooses among the continuations.
  *
- * dvts: n / width subtrees, each with one branch; a round grows every live branch by one step in `width`
- * ways, all at once, and each subtree keeps the way that the verifier likes best: diverse, because no
- * subtree can drive out another (Beeching et al., 2024). beam: the same with one pool: the n / width best
- * of all are kept. A branch is continued as a message that its model has begun: the engine has kept the
- * state before its last token, each way forks from there and evaluates that token alone. Every answer that
- * was finished, kept or not, votes at the end.
+ * dvts: n / width subtrees with one branch each. In a round, every live branch gets `width` continuations of one
+ * step, all generated at once. Each subtree keeps the continuation with the best score of the verifier. The result
+ * is diverse, because no subtree can displace another (Beeching et al., 2024). beam: the same with one pool, in
+ * which the n / width best continuations are kept.
+ * A branch is continued as a message that its model has begun. The engine keeps the state before the branch's last
+ * token; each continuation forks from that state and evaluates only that token. Every finished answer, kept or
+ * not, votes at the end.
  *
- *      question --+-- step --+-- step (kept)        a round: n ways are asked for at once,
+ *      question --+-- step --+-- step (kept)        a round: n continuations are generated at once,
  *                 |          '-- step               then all new ones are judged at once
  *                 '-- step --- ...
  */
@@ -21,10 +22,10 @@ enum { MAX_DONE = 2 * STRATEGY_MAX_N };
 
 struct branch {
     struct buf text;
-    struct prm_verdict verdict; /* of its steps so far */
-    struct buf critique;        /* the verifier's words on them */
+    struct prm_verdict verdict; /* verdict on the steps so far */
+    struct buf critique;        /* the verifier's text on them */
     double score;
-    enum finish finish; /* where ended */
+    enum finish finish; /* valid if ended */
     bool alive, ended;
 };
 
@@ -32,14 +33,14 @@ struct tree {
     const struct strategy_use *u;
     struct strategy_result *r;
     char *problem;      /* owned */
-    const char **stops; /* owned [n_stop]: the request's, then the ends of a step */
+    const char **stops; /* owned [n_stop]: the request's stops, then step_ends */
     size_t n_stop;
     struct branch *kept;  /* owned [n_kept] */
     struct branch *grown; /* owned [n_kept * width] */
     int32_t n_kept, width;
     struct candidate *done; /* owned [MAX_DONE]: finished answers */
     int32_t n_done;
-    int32_t max_tokens; /* of an answer */
+    int32_t max_tokens; /* limit of an answer */
     int32_t round;
 };
 
@@ -72,7 +73,7 @@ static int branch_copy(struct branch *to, const struct branch *from) {
     return to->text.failed || to->critique.failed ? CHIMERE_ENOMEM : 0;
 }
 
-/* ---- growing ---- */
+/* ---- continuing ---- */
 
 static json_t *begun(const json_t *messages, const struct buf *text) {
     json_t *all = json_copy((json_t *)messages);
@@ -85,7 +86,7 @@ static json_t *begun(const json_t *messages, const struct buf *text) {
     return all;
 }
 
-/* What the answer of it did to the branch. */
+/* Appends the generated step to the branch, or marks the branch as ended. */
 static void take_step(const struct tree *t, struct branch *b, const struct batch_item *it) {
     b->alive = it->finish != FINISH_ERROR && !it->has_calls;
     if (!b->alive) return;
@@ -96,7 +97,7 @@ static void take_step(const struct tree *t, struct branch *b, const struct batch
     for (size_t i = 0; i < t->u->request->n_stop && end; i++)
         ours &= strcmp(end, t->u->request->stops[i]) != 0;
     if (ours) {
-        /* without the blank: it belongs to the next word's token */
+        /* leave out the blank, because it belongs to the token of the next word */
         buf_put(&b->text, end, 1);
         return;
     }
@@ -104,7 +105,7 @@ static void take_step(const struct tree *t, struct branch *b, const struct batch
     if (it->finish == FINISH_STOP) b->finish = FINISH_STOP;
 }
 
-/* Each live branch by one step, `width` ways. */
+/* Generates `width` continuations, of one step each, of every live branch. */
 static int grow(struct tree *t, struct err *e) {
     int32_t n = t->n_kept * t->width, m = 0;
     struct request *asks = mem_alloc_array((size_t)n, sizeof *asks);
@@ -157,7 +158,7 @@ static bool same_text(const struct branch *a, const struct branch *b) {
            (!a->text.n || !memcmp(a->text.p, b->text.p, a->text.n));
 }
 
-/* All that were grown; equal ones once. */
+/* Judges all new continuations; equal texts are judged once. */
 static int judge(struct tree *t, struct err *e) {
     int32_t n = t->n_kept * t->width, m = 0;
     struct prm_item *items = mem_alloc_array((size_t)n, sizeof *items);
@@ -202,7 +203,7 @@ static int judge(struct tree *t, struct err *e) {
     return rc;
 }
 
-/* ---- keeping ---- */
+/* ---- selection ---- */
 
 static void finish_branch(struct tree *t, const struct branch *b) {
     if (t->n_done == MAX_DONE || !b->text.n) return;
@@ -214,7 +215,7 @@ static void finish_branch(struct tree *t, const struct branch *b) {
     strategy_key(b->text.p, b->text.n, c->key);
 }
 
-/* The best of grown[from .. to) that none of the kept has taken; -1: none is left. */
+/* Returns the best of grown[from .. to) that is not taken yet; -1: none left. */
 static int32_t best_of(const struct tree *t, int32_t from, int32_t to, const bool *taken) {
     int32_t best = -1;
     for (int32_t i = from; i < to; i++)
@@ -224,7 +225,8 @@ static int32_t best_of(const struct tree *t, int32_t from, int32_t to, const boo
     return best;
 }
 
-/* Ended ways are done; each kept place takes the best way that is its own (dvts) or anybody's (beam). */
+/* Moves ended continuations to done. Each kept branch takes the best continuation of its own (dvts) or of all
+ * branches (beam). */
 static int keep(struct tree *t, bool pool, struct err *e) {
     int32_t n = t->n_kept * t->width;
     bool taken[STRATEGY_MAX_N] = {false};
@@ -238,13 +240,14 @@ static int keep(struct tree *t, bool pool, struct err *e) {
         if (!b->alive || b->ended) continue;
         int32_t i =
             pool ? best_of(t, 0, n, taken) : best_of(t, k * t->width, (k + 1) * t->width, taken);
-        if (i < 0) { /* every way failed: what it was is all that it will be */
+        if (i < 0) { /* every continuation failed: the branch keeps its text and is not continued */
             b->alive = false;
             continue;
         }
         taken[i] = true;
         if (branch_copy(b, &t->grown[i])) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-        if ((int32_t)b->text.n > t->max_tokens * 8) b->alive = false; /* bytes: no end in sight */
+        /* compares bytes with tokens: the answer does not end */
+        if ((int32_t)b->text.n > t->max_tokens * 8) b->alive = false;
     }
     return rc;
 }
@@ -291,7 +294,7 @@ static int tree_init(struct tree *t, struct err *e) {
     return 0;
 }
 
-/* Where nothing was finished, the branches as far as they came. */
+/* If no answer was finished, the branches count as far as they were generated. */
 static void take_unfinished(struct tree *t) {
     for (int32_t k = 0; k < t->n_kept; k++)
         if (!t->kept[k].ended) finish_branch(t, &t->kept[k]);
@@ -305,7 +308,7 @@ static int run(const struct strategy_use *u, bool pool, struct strategy_result *
     bool choose = t.width > 1 || pool;
     for (t.round = 0; !rc && t.round < u->strategy->steps && is_live(&t); t.round++) {
         rc = grow(&t, e);
-        if (rc && (t.n_done || t.kept[0].text.n)) { /* what there is is the answer */
+        if (rc && (t.n_done || t.kept[0].text.n)) { /* use what was generated so far */
             rc = 0;
             break;
         }
