@@ -13,18 +13,18 @@ enum { N_HASH = 16, SAME = 13 /* of N_HASH */, SHINGLE = 3, HELD_OUT_OF = 10 };
 
 struct sketch {
     uint64_t least[N_HASH];
-    uint64_t question, answer; /* hashes of the texts without case and punctuation */
+    uint64_t question, answer; /* hashes of the texts, ignoring case and punctuation */
 };
 
 struct collector {
     struct learn_day *day;
-    struct sketch *sketches; /* owned, beside day->v */
+    struct sketch *sketches; /* owned; one per element of day->v */
     int64_t after;
     double least;
     struct err *e;
 };
 
-/* The same for texts that differ in case, punctuation and spaces alone. */
+/* Hashes words; texts that differ only in case, punctuation and spaces have the same hash. */
 static uint64_t hash_words(const char *text, size_t n) {
     uint64_t h = 0;
     bool gap = false;
@@ -41,7 +41,8 @@ static uint64_t hash_words(const char *text, size_t n) {
     return h;
 }
 
-/* Least hashes of the text's shingles of three words; texts that share most of them are near-duplicates. */
+/* Computes the smallest hashes of the text's sequences of three words (shingles). Texts that share most of these
+ * hashes are near-duplicates. */
 static struct sketch sketch_of(const char *text) {
     struct sketch s;
     const char *words[SHINGLE] = {0};
@@ -65,7 +66,8 @@ static struct sketch sketch_of(const char *text) {
     return s;
 }
 
-/* Questions that differ in a name alone are two questions, unless the answer is the same. */
+/* Returns true for near-duplicates. Questions that differ only in a name are different, unless their answers are
+ * the same. */
 static bool is_near(const struct sketch *a, const struct sketch *b) {
     int same = 0;
     if (a->question == b->question) return true;
@@ -96,7 +98,7 @@ char *learn_masked(const char *text, size_t *n_secret) {
     return buf_take(&b);
 }
 
-/* The better answer to a question replaces the one before. */
+/* Adds a question and its answer. If the question is already there, the better answer is kept. */
 static int put(struct collector *c, const struct store_quality *q, double worth) {
     struct learn_day *d = c->day;
     struct sketch s = sketch_of(q->question);

@@ -1,8 +1,8 @@
-/* collect.h: what a night may learn from: the best known answer to each question since the last night.
+/* collect.h: collects what a night may learn from: the best known answer to each question since the last night.
  *
- * Reads the store's quality records, whose texts are there only with the user's consent. Secrets are masked
- * (mask.h), near-duplicates count once. A tenth of the questions, chosen by their own hash, is held out: it
- * measures, and never trains, in any night. */
+ * Reads the quality records of the store, which contain texts only with the user's consent. Secrets are masked
+ * (mask.h); near-duplicates count once. One tenth of the questions, chosen by their hash, is held out: these
+ * questions are used to measure and are never trained on, in any night. */
 #ifndef CHIMERE_LEARN_COLLECT_H
 #define CHIMERE_LEARN_COLLECT_H
 
@@ -12,39 +12,41 @@
 
 enum {
     COLLECT_MAX_ITEMS = 4096,
-    COLLECT_MAX_TEXT = 32 << 10 /* bytes of an item */,
+    COLLECT_MAX_TEXT = 32 << 10 /* bytes of a question or an answer */,
     LEARN_SOURCE = 48
 };
 
 struct learn_item {
     char *question, *answer;   /* owned */
-    char source[LEARN_SOURCE]; /* whose it is, by hash */
+    char source[LEARN_SOURCE]; /* hash of the owner, see learn_source */
     double worth;              /* 0..1 */
     int64_t id, at_ms;
     bool held_out;
 };
 
 struct learn_day {
-    struct learn_item *v; /* owned, in order of time */
+    struct learn_item *v; /* owned; ascending in time */
     size_t n, n_held;
-    size_t n_read, n_worse, n_same, n_long, n_secret; /* rows left out, and masks made */
-    int64_t last_id;                                  /* 0: no row */
+    /* rows read, rows left out by reason, secrets masked */
+    size_t n_read, n_worse, n_same, n_long, n_secret;
+    int64_t last_id; /* 0: no rows */
 };
 
-/* Rows after id `after`, at most COLLECT_MAX_ITEMS of the newest; worth of at least `least`. */
+/* Collects rows with an id above `after` and a worth of at least `least`; at most the newest COLLECT_MAX_ITEMS. */
 int learn_collect(struct learn_day *out, struct store *store, int64_t after, double least,
                   struct err *e);
 void learn_day_fini(struct learn_day *d);
 
-/* What artefacts call the owner "KEY" or "KEY\tUSER": "night/HASH" or "night/HASH/HASH", so that one person's part
- * can be found again and no name stands in them; "night": the owner is not known. */
+/* Writes the name under which artefacts record the owner "KEY" or "KEY\tUSER": "night/HASH" or "night/HASH/HASH".
+ * A person's part can be found by it, and it contains no name. "night": the owner is not known. */
 void learn_source(const char *owner, char out[LEARN_SOURCE]);
 
-/* Whether a question is held out. */
+/* Returns true if the question is held out. */
 bool learn_holds_out(const char *question);
-/* The same for texts that differ in case, punctuation and spaces alone. */
+/* Hashes a text; texts that differ only in case, punctuation and spaces have the same hash. */
 uint64_t learn_text_hash(const char *text);
-/* A copy without secrets, by mem_free; *n_secret grows by what was masked. NULL: no memory. */
+/* Returns a copy without secrets; free it with mem_free. Adds the number of masked secrets to *n_secret. NULL: out
+ * of memory. */
 char *learn_masked(const char *text, size_t *n_secret);
 
 #endif

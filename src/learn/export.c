@@ -8,7 +8,7 @@
 
 enum { LENGTH_RATIO = 2 };
 
-/* Takes line. NULL: texts that are no UTF-8, left out. */
+/* Writes one line and takes ownership of it. NULL: the texts were not UTF-8; counted as left out. */
 static int put_line(FILE *f, json_t *line, struct learn_exported *out, struct err *e) {
     if (!line) {
         out->n_left++;
@@ -46,7 +46,7 @@ int learn_export_sft(FILE *f, struct store *store, double least, struct learn_ex
 struct pairs {
     FILE *f;
     struct learn_exported *out;
-    uint64_t *seen; /* owned [COLLECT_MAX_ITEMS]: questions of lines */
+    uint64_t *seen; /* owned [COLLECT_MAX_ITEMS]: hashes of the questions written so far */
     size_t n_seen;
     struct err *e;
 };

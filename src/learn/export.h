@@ -1,7 +1,7 @@
-/* export.h: what a night may learn from, as lines of JSON for training elsewhere.
+/* export.h: exports what a night may learn from as lines of JSON, for training elsewhere.
  *
- * Secrets are masked. Questions that are held out are left out here too: training on them elsewhere would
- * spoil what nights measure. */
+ * Secrets are masked. Held-out questions are not exported either: training on them elsewhere would invalidate what
+ * nights measure. */
 #ifndef CHIMERE_LEARN_EXPORT_H
 #define CHIMERE_LEARN_EXPORT_H
 
@@ -11,16 +11,18 @@
 
 struct learn_exported {
     size_t n_line, n_held; /* lines written, questions held out */
-    size_t n_left; /* left out: alike, of very different length, a question seen before, no UTF-8 */
-    size_t n_secret; /* masks made */
+    /* left out: equal answers, very different lengths, repeated questions, not UTF-8 */
+    size_t n_left;
+    size_t n_secret; /* secrets masked */
 };
 
-/* {"messages": [user, assistant], "score"} per line: the best answer to each question, worth `least` or more. */
+/* Writes one line {"messages": [user, assistant], "score"} per question: its best answer, if its worth is at least
+ * `least`. */
 int learn_export_sft(FILE *f, struct store *store, double least, struct learn_exported *out,
                      struct err *e);
-/* {"prompt", "chosen", "rejected", "score_chosen", "score_rejected", "model"} per line: one pair per question,
- * whose worth differs by `gap` or more and whose lengths by less than a factor of two, since a judge that
- * likes length would teach length. */
+/* Writes one line {"prompt", "chosen", "rejected", "score_chosen", "score_rejected", "model"} per question. The
+ * worth of the two answers differs by at least `gap`. Their lengths differ by less than a factor of two, because
+ * otherwise a judge that prefers long answers would teach length. */
 int learn_export_dpo(FILE *f, struct store *store, double gap, struct learn_exported *out,
                      struct err *e);
 

@@ -12,7 +12,7 @@
 struct forgetting {
     struct nights *nights;
     char source[LEARN_SOURCE];
-    bool below; /* the users of a key, too */
+    bool below; /* include the users of a key */
     struct learn_forgotten *out;
     struct err *e;
 };
@@ -23,7 +23,7 @@ static bool is_theirs(const struct forgetting *f, const char *source) {
     return !source[n] || (f->below && source[n] == '/');
 }
 
-/* Who taught an artefact; unknown teachers may be this person. */
+/* Returns true if this person's answers trained the artefact, or may have because its teachers are not recorded. */
 static bool has_taught(const struct forgetting *f, const json_t *record, const char *name) {
     const json_t *list = json_object_get(json_object_get(record, "owners"), name);
     json_t *v;
@@ -36,7 +36,8 @@ static bool has_taught(const struct forgetting *f, const json_t *record, const c
     return false;
 }
 
-/* The table without their documents: *sha256 is the new object's, "" if nothing is left or it is damaged. */
+/* Makes a copy of a table without the person's documents. *sha256 is the hash of the copy, or "" if no document is
+ * left or the table is damaged. */
 static int revise(struct forgetting *f, const char *object, char sha256[65], uint64_t *n_gone) {
     char from[NIGHTS_MAX_PATH], to[NIGHTS_MAX_PATH + 32];
     struct engram_revised revised = {0};
@@ -49,7 +50,8 @@ static int revise(struct forgetting *f, const char *object, char sha256[65], uin
     rc = engram_revise(to, tables, 1, &r, &revised, &why);
     *n_gone = revised.n_dropped;
     *sha256 = 0;
-    if (rc == CHIMERE_EFORMAT || rc == CHIMERE_ENOENT) { /* what cannot be read goes as a whole */
+    /* a table that cannot be read is removed completely */
+    if (rc == CHIMERE_EFORMAT || rc == CHIMERE_ENOENT) {
         log_warn("forget: %s", why.text);
         *n_gone = 1;
         rc = 0;
@@ -62,7 +64,7 @@ static int revise(struct forgetting *f, const char *object, char sha256[65], uin
     return rc;
 }
 
-/* One artefact of a record; *changed if it is another one now, or gone. */
+/* Processes one artefact of a record. *changed is set if it was replaced or removed. */
 static int forget_artefact(struct forgetting *f, const json_t *record, json_t *kept,
                            const char *name, const char *object, bool *changed) {
     char sha256[65] = "";

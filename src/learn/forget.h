@@ -1,8 +1,8 @@
-/* forget.h: what nights have learned from one person, taken out of every version.
+/* forget.h: removes what nights have learned from one person, in every version.
  *
- * Tables lose that person's documents. An adapter cannot lose a part: it goes where the person's answers trained it, or
- * where it is not known whose did. Records keep their figures; a return to any night stays possible. A process that
- * is killed leaves a state from which the next call completes the work. */
+ * Tables lose that person's documents. An adapter cannot lose a part of its training. It is removed if the
+ * person's answers trained it, or if it is not known whose did. Records keep their measurements, and a return to
+ * any night remains possible. If the process is killed, the next call completes the work. */
 #ifndef CHIMERE_LEARN_FORGET_H
 #define CHIMERE_LEARN_FORGET_H
 
@@ -10,12 +10,12 @@
 
 struct learn_forgotten {
     size_t n_night;   /* records that changed */
-    size_t n_doc;     /* documents taken out of tables, in all versions together */
-    size_t n_adapter; /* adapters that went */
+    size_t n_doc;     /* documents removed from tables, over all versions */
+    size_t n_adapter; /* removed adapters */
 };
 
-/* owner: as in rows of the store, "KEY" with all its users, or "KEY\tUSER"; "": of nobody known. nights: opened for
- * writing. */
+/* owner: as in the rows of the store: "KEY" (with all its users), "KEY\tUSER", or "" for rows without a known
+ * owner. nights must be open for writing. */
 int learn_forget(struct nights *nights, const char *owner, struct learn_forgotten *out,
                  struct err *e);
 

@@ -15,7 +15,7 @@
 struct member {
     struct lora *lora; /* owned */
     struct lora_use use;
-    double nll; /* of the present pass, summed */
+    double nll; /* sum over the current pass */
     int64_t n_tok;
 };
 
@@ -30,7 +30,7 @@ struct trainer {
     size_t n_w;
     float *velocity, *best; /* owned [n_b] */
     size_t n_b;
-    double best_loss; /* of the held-out samples */
+    double best_loss; /* loss on the held-out samples */
 };
 
 static void defaults(struct fzoo_params *p) {
@@ -88,7 +88,8 @@ static int pass(struct trainer *t, size_t n, struct err *e) {
     return windows_pass(t->windows, t->w, n, add_rows, t, e);
 }
 
-/* Mean loss per sample into losses [held.n], NULL: not wanted; the mean over all tokens in *mean. */
+/* Measures the mean loss of each sample into losses [held.n] (NULL: not wanted) and the mean over all tokens into
+ * *mean. */
 static int measure(struct trainer *t, const struct lora_use *use, struct fzoo_samples held,
                    double *losses, double *mean, struct err *e) {
     double sum = 0;
@@ -111,7 +112,7 @@ static int measure(struct trainer *t, const struct lora_use *use, struct fzoo_sa
 
 /* ---- a step ---- */
 
-/* The signs of member i in a step, 64 of them. */
+/* Returns 64 random signs of member i in a step. */
 static uint64_t signs(const struct trainer *t, int32_t step, int32_t i, size_t word) {
     uint64_t stream = t->p.seed ^ ((uint64_t)step << 8 | (uint64_t)i) * 0x9e3779b97f4a7c15ULL;
     return rng_at(stream, word);
@@ -129,7 +130,7 @@ static int perturb(struct trainer *t, int32_t step, int32_t i, struct err *e) {
     return lora_commit(t->members[i].lora, e);
 }
 
-/* B -= rate * velocity; velocity follows the normalised estimate. */
+/* Updates the adapter: B -= rate * velocity. The velocity is a running mean of the normalised gradient estimate. */
 static void update(struct trainer *t, int32_t step, const double *loss) {
     int32_t n_member = t->p.members;
     double mean = 0, var = 0;
@@ -222,7 +223,7 @@ static int open_trainer(struct trainer *t, struct fzoo_samples train, struct fzo
     return windows_open(&t->windows, t->m, longest, &params, e);
 }
 
-/* Measures the centre; keeps it if it is the best so far. */
+/* Measures the central adapter and keeps it if it is the best so far. */
 static int keep_best(struct trainer *t, struct fzoo_samples held, int32_t *n_worse, struct err *e) {
     double mean;
     size_t n;

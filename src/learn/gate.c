@@ -10,7 +10,8 @@ double gate_p(double mean, double error) {
     return 0.5 * erfc(mean / error / sqrt(2));
 }
 
-/* z with a share p of the normal distribution above it, by bisection: 1e-9 after 40 halvings of 20. */
+/* Returns the z above which a share p of the normal distribution is, by bisection; 40 halvings of an interval of
+ * 20 give 1e-9. */
 static double z_above(double p) {
     double low = -10, high = 10;
     for (int i = 0; i < 60; i++) {
@@ -40,6 +41,6 @@ double gate_detectable(double error, double alpha) {
 }
 
 double gate_detectable_share(int64_t n, int64_t n_differ, double alpha) {
-    double differ = n_differ > 0 ? (double)n_differ : 1; /* as if one did */
+    double differ = n_differ > 0 ? (double)n_differ : 1; /* with no difference, assume one */
     return n > 0 ? gate_detectable(sqrt(differ) / (double)n, alpha) : INFINITY;
 }

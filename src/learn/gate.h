@@ -1,4 +1,4 @@
-/* gate.h: the statistics of a promotion. Pure functions; normal approximations. */
+/* gate.h: statistics that decide whether a proposal is promoted. Pure functions; normal approximations. */
 #ifndef CHIMERE_LEARN_GATE_H
 #define CHIMERE_LEARN_GATE_H
 
@@ -6,16 +6,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GATE_ALPHA 0.025 /* one-sided: as a 95 % interval above zero */
+#define GATE_ALPHA 0.025 /* one-sided; equivalent to a 95 % interval above zero */
 
-/* Chance of a mean of differences as high as this one or higher if nothing gained; 1: it says nothing. */
+/* Returns the probability of a mean difference of at least this size if there is no gain. 1: no evidence. */
 double gate_p(double mean, double error);
-/* Holm's step-down correction of n tests at level alpha: limits[i] is what p[i] was compared with, passes[i] whether it
- * is below. n at most 64. */
+/* Applies Holm's step-down correction to n tests at level alpha. limits[i]: the limit for p[i]. passes[i]: p[i] is
+ * below it and no smaller p failed. n is at most 64. */
 void gate_holm(const double *p, size_t n, double alpha, double *limits, bool *passes);
-/* The gain that n pairs would show at level alpha (one-sided) in four of five nights: error of their mean. */
+/* Returns the gain that would be detected at level alpha (one-sided) in four of five nights. error: standard error
+ * of the mean difference. */
 double gate_detectable(double error, double alpha);
-/* The same for shares right of n pairs, n_differ of which differ, in the unit of a share. */
+/* Does the same for the share of right answers of n pairs, n_differ of which differ. The result is a share. */
 double gate_detectable_share(int64_t n, int64_t n_differ, double alpha);
 
 #endif

@@ -11,7 +11,7 @@ static bool is_word(char c) {
            c == '=' || c == '@';
 }
 
-/* Bytes of a private key block at the start of s; 0: there is none. */
+/* Returns the length of a private key block at the start of s; 0: none. */
 static size_t key_block(const char *s, size_t n) {
     static const char begin[] = "-----BEGIN ", end[] = "-----END ";
     if (n < sizeof begin || memcmp(s, begin, sizeof begin - 1) != 0) return 0;
@@ -41,7 +41,7 @@ static bool has_prefix(const char *s, size_t n) {
     return false;
 }
 
-/* Long, letters and digits in turns, no word of a language. */
+/* Returns true for a long word in which letters and digits alternate, unlike words of a language. */
 static bool is_random(const char *s, size_t n) {
     size_t digit = 0, alpha = 0, turns = 0;
     if (n < MIN_RANDOM) return false;
@@ -70,7 +70,8 @@ static bool is_iban(const char *s, size_t n) {
     return rest == 1;
 }
 
-/* A number of 13 to 19 digits, in groups or not, whose check digit holds; its bytes, or 0. */
+/* Returns the length of a card number at s: 13 to 19 digits, possibly in groups, with a valid check digit. 0:
+ * none. */
 static size_t card(const char *s, size_t n) {
     char digits[MAX_CARD + 1];
     size_t n_digit = 0, i = 0, end = 0;
@@ -93,7 +94,7 @@ static size_t card(const char *s, size_t n) {
     return sum % 10 == 0 ? end : 0;
 }
 
-/* What starts at s, a word's beginning: its kind and bytes; 0: nothing secret. */
+/* Returns the length of the secret at s, which is the start of a word, and its kind; 0: none. */
 static size_t secret_at(const char *s, size_t n, const char **kind) {
     size_t k = key_block(s, n), word = 0;
     *kind = "[key]";
@@ -101,7 +102,7 @@ static size_t secret_at(const char *s, size_t n, const char **kind) {
     *kind = "[card]";
     if ((k = card(s, n)) != 0) return k;
     while (word < n && is_word(s[word])) word++;
-    while (word && strchr(".=/-", s[word - 1])) word--; /* of the sentence */
+    while (word && strchr(".=/-", s[word - 1])) word--; /* punctuation of the sentence */
     *kind = "[mail]";
     if (is_mail(s, word)) return word;
     *kind = "[iban]";

@@ -1,4 +1,4 @@
-/* mask.h: takes secrets out of text before anything learns from it. Pure functions. */
+/* mask.h: removes secrets from texts before they are used for learning. Pure functions. */
 #ifndef CHIMERE_LEARN_MASK_H
 #define CHIMERE_LEARN_MASK_H
 
@@ -6,9 +6,9 @@
 
 #include "base/buf.h"
 
-/* Appends text to out with every match replaced by its kind: [mail], [card] (Luhn's check holds), [iban]
- * (mod 97 holds), [key] (private key blocks, tokens with a known prefix, JWT, and words of 24 characters
- * and more that mix letters and digits as random ones do). Returns how many were replaced. */
+/* Appends text to out and replaces each secret by its kind: [mail], [card] (valid by Luhn's check), [iban] (valid
+ * mod 97), [key] (private key blocks, tokens with a known prefix, JWT, and words of at least 24 characters that
+ * mix letters and digits like random ones). Returns the number of replacements. */
 size_t mask_secrets(struct buf *out, const char *text, size_t n);
 
 #endif

@@ -18,7 +18,7 @@
 #include "learn/own.h"
 
 enum { MAX_STEPS = 8, MAX_PROMPT = FZOO_MAX_TOKENS / 2 };
-#define P_DOWN 0.10 /* a skill that falls with less chance than this refuses a promotion */
+#define P_DOWN 0.10 /* if a skill gets worse with a p below this, the promotion is refused */
 
 const struct night_step *const night_steps[] = {&night_step_engram, &night_step_lora, NULL};
 
@@ -69,7 +69,7 @@ static void give_back(struct night *x) {
     x->has_device = false;
 }
 
-/* Until nobody else uses the engine; that time is not the night's. */
+/* Waits until no other user needs the engine. The waiting time does not count against the night's budget. */
 static int take_device(struct night *x, struct err *e) {
     int64_t start = clock_ns();
     while (!engine_borrow(x->host->engine)) {
@@ -96,7 +96,7 @@ struct windows_turn night_turn(struct night *x) {
     return (struct windows_turn){.fn = take_turn, .ud = x};
 }
 
-/* ---- the day as tokens ---- */
+/* ---- tokenizing the day's texts ---- */
 
 static int encode_item(struct night *x, size_t i, struct err *e) {
     const struct night_host *h = x->host;
@@ -104,7 +104,7 @@ static int encode_item(struct night *x, size_t i, struct err *e) {
     int32_t *prompt = NULL, *answer = NULL, *all = NULL;
     size_t n_prompt = 0, n_answer = 0;
     json_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", item->question);
-    if (!messages) return 0; /* no UTF-8 */
+    if (!messages) return 0; /* the text is not UTF-8 */
     int rc = h->encode(h->ud, messages, NULL, false, &prompt, &n_prompt, e);
     json_decref(messages);
     if (!rc)
@@ -144,10 +144,10 @@ static json_t *day_json(const struct learn_day *d) {
 
 /* ---- general suites ---- */
 
-struct arm { /* what answers: artefact paths, NULL: none */
+struct arm { /* what is measured: paths of artefacts, NULL: none */
     const char *table, *adapter;
 };
-struct suite { /* what the callbacks of a run need */
+struct suite { /* state for the callbacks of a run */
     struct night *night;
     const struct night_host *host;
     struct engram_table *table; /* owned; NULL: none */
@@ -167,7 +167,7 @@ static int encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t
     return h->encode(h->ud, messages, tools, think, ids, n, e);
 }
 
-/* Between a few items: the device is free, or others use it and the suites wait. */
+/* Called between groups of items: waits while other users need the device. */
 static int suite_turn(void *ud, struct err *e) {
     struct night *x = ((struct suite *)ud)->night;
     int rc = take_turn(x, e);
@@ -200,7 +200,7 @@ static int run_suites(struct night *x, const struct arm *arm, json_t **run, stru
     return rc;
 }
 
-/* A skill that falls; NULL: none does. */
+/* Returns the name of a skill that got worse; NULL: none. */
 static const char *fallen(const json_t *compare) {
     json_t *row;
     size_t i;
@@ -223,7 +223,8 @@ struct proposal {
     char path[NIGHTS_MAX_PATH + 64], why[256];
     struct night_gain gain;
     double p,
-        limit; /* of a gain by chance; what p must be below, corrected for the other candidates */
+        /* probability of this gain by chance; the limit for p, corrected for the number of candidates */
+        limit;
     bool exists, gains, promoted;
     double seconds;
 };
@@ -236,7 +237,7 @@ static bool is_wanted(const char *steps, const char *name) {
     return false;
 }
 
-/* Every name of the list is a step's. */
+/* Checks that every name of the list is the name of a step. */
 static int check_steps(const char *steps, struct err *e) {
     for (const char *at = steps; at && *at;) {
         size_t n = strcspn(at, ",");
@@ -267,7 +268,8 @@ static int propose(struct night *x, struct proposal *p, struct err *e) {
     return 0;
 }
 
-/* Which proposals gain, corrected for how many there are: with ten candidates one would gain by chance. */
+/* Decides which proposals gain. The limits are corrected for the number of proposals, because of many candidates
+ * one would seem to gain by chance. */
 static void judge_gains(struct proposal *v, size_t n) {
     double p[MAX_STEPS], limits[MAX_STEPS];
     bool passes[MAX_STEPS];
@@ -290,7 +292,7 @@ static void judge_gains(struct proposal *v, size_t n) {
     }
 }
 
-/* What serves, with the artefacts of the proposals in `mask` in place of its own. */
+/* Returns the current artefacts, with those of the proposals in `mask` in place of the old ones. */
 static struct arm arm_of(const struct night *x, const struct proposal *v, size_t n, unsigned mask,
                          char paths[2][NIGHTS_MAX_PATH]) {
     const struct night_step *steps[] = {&night_step_engram, &night_step_lora};
@@ -303,7 +305,7 @@ static struct arm arm_of(const struct night *x, const struct proposal *v, size_t
     return (struct arm){.table = of[0], .adapter = of[1]};
 }
 
-/* Tries the proposals of mask on the suites; true: nothing falls. */
+/* Runs the suites with the proposals of `mask`. *passes: nothing got worse. */
 static int try_arm(struct night *x, struct proposal *v, size_t n, unsigned mask,
                    const json_t *before, json_t *record, bool *passes, struct err *e) {
     char paths[2][NIGHTS_MAX_PATH];
@@ -321,7 +323,7 @@ static int try_arm(struct night *x, struct proposal *v, size_t n, unsigned mask,
     json_t *total = json_object_get(compare, "total");
     json_int_t differ = json_integer_value(json_object_get(total, "only_a")) +
                         json_integer_value(json_object_get(total, "only_b"));
-    if (!rc) { /* half of the two-sided p that refuses */
+    if (!rc) { /* the refusal uses the two-sided p, so the one-sided level is half of it */
         json_int_t n_item = json_integer_value(json_object_get(total, "n"));
         double fall = gate_detectable_share(n_item, differ, P_DOWN / 2);
         json_object_set_new(total, "detectable", json_real(fall));
@@ -332,7 +334,7 @@ static int try_arm(struct night *x, struct proposal *v, size_t n, unsigned mask,
     return rc;
 }
 
-/* The proposals that pass the gate, as a mask: all together, else the first that passes alone. */
+/* Sets *chosen to the mask of the proposals that pass: all together, or else the first one that passes alone. */
 static int choose(struct night *x, struct proposal *v, size_t n, json_t *record, unsigned *chosen,
                   struct err *e) {
     char paths[2][NIGHTS_MAX_PATH];
@@ -372,7 +374,7 @@ static json_t *proposal_json(const struct proposal *p) {
     return o;
 }
 
-/* Whose answers the day has: they train, or choose when to stop. */
+/* Lists whose answers the day contains. They are used for training or to decide when to stop. */
 static json_t *sources_of(const struct learn_day *d) {
     json_t *seen = json_object(), *list = json_array();
     for (size_t i = 0; i < d->n; i++) {
@@ -384,7 +386,8 @@ static json_t *sources_of(const struct learn_day *d) {
     return list;
 }
 
-/* {NAME: SHA256}: what serves now, with what is promoted in its place; owners: {NAME: whose answers taught it}. */
+/* Fills artefacts, {NAME: SHA256}: the current ones, replaced by what is promoted; and owners: {NAME: whose
+ * answers trained it}. */
 static int artefacts_of(const struct night *x, struct proposal *v, size_t n, json_t *artefacts,
                         json_t *owners, struct err *e) {
     json_t *old = NULL;
@@ -452,14 +455,15 @@ static void clear_scratch(const struct night *x) {
     fs_remove_folder(x->scratch);
 }
 
-/* The lock makes it one night's alone; a killed one may have left files. */
+/* Makes an empty scratch folder. The lock ensures that only one night uses it; a killed night may have left files. */
 static int make_scratch(struct night *x, struct err *e) {
     snprintf(x->scratch, sizeof x->scratch, "%s/try", nights_dir(x->nights));
     clear_scratch(x);
     return file_mkdirs(x->scratch, e);
 }
 
-/* Adapters fit the weights that they were trained on, and are refused or harmful on others. */
+/* Checks that the current artefacts belong to this model: an adapter fits only the weights that it was trained on,
+ * and is refused or harmful on others. */
 static int check_model(struct night *x, json_t *record, struct err *e) {
     json_t *old;
     int64_t now = nights_current(x->nights);
@@ -474,7 +478,7 @@ static int check_model(struct night *x, json_t *record, struct err *e) {
     return 0;
 }
 
-/* The owner's own items are measured like a skill, and never train. */
+/* Adds the owner's own items. They are measured like a skill, and never trained on. */
 static int add_own(struct night *x, json_t *record, struct err *e) {
     size_t n_shipped = json_array_size(x->params->items), n_kept = 0;
     x->items = x->params->items ? json_copy((json_t *)(uintptr_t)x->params->items) : json_array();
@@ -530,7 +534,7 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
     if (!rc) judge_gains(v, n);
     if (!rc) rc = choose(&x, v, n, *record, &chosen, e);
     for (size_t i = 0; i < n; i++) v[i].promoted = chosen >> i & 1;
-    if (!rc && has_energy && energy_now(&after)) /* the machine's, in the time of the night */
+    if (!rc && has_energy && energy_now(&after)) /* energy of the whole machine during the night */
         json_object_set_new(*record, "joules",
                             json_real(energy_total(&after) - energy_total(&before)));
     if (!rc) rc = finish(&x, v, n, *record, e);

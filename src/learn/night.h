@@ -1,9 +1,10 @@
-/* night.h: one night: read the day, propose, measure, promote or refuse, record.
+/* night.h: runs one night: reads the day's answers, makes proposals, measures them, promotes or refuses them, and
+ * writes a record.
  *
- * Steps are rows of a table (night_step.h). Each proposes an artefact and measures its own target on held-out
- * questions. Proposals that gain are tried together on the general suites against what serves now, paired; if
- * a skill falls, each is tried alone. What passes is promoted in one move (nights.h); what does not is recorded
- * with the reason. Blocking; one thread. */
+ * Steps are rows of a table (night_step.h). Each step proposes an artefact and measures it on held-out questions.
+ * Proposals that gain are tested together on the general suites against the current artefacts, with paired items.
+ * If a skill gets worse, each proposal is tested alone. What passes is promoted in one step (nights.h); what does
+ * not is recorded with the reason. Blocking; one thread. */
 #ifndef CHIMERE_LEARN_NIGHT_H
 #define CHIMERE_LEARN_NIGHT_H
 
@@ -16,14 +17,14 @@
 
 struct store;
 
-/* The system that learns. All borrowed. */
+/* The system that the night improves. All members are borrowed. */
 struct night_host {
     struct model *model;
     struct engine *engine;
-    bool is_shared; /* others submit to the engine meanwhile, and go first (engine/lease.h) */
+    bool is_shared; /* others also submit jobs to the engine, and have priority (engine/lease.h) */
     const struct tok *tok;
-    int32_t n_seq; /* of the engine */
-    /* Prompt ids of messages, by mem_free. */
+    int32_t n_seq; /* number of sequences of the engine */
+    /* Renders and tokenizes messages; free *ids with mem_free. */
     int (*encode)(void *ud, json_t *messages, json_t *tools, bool think, int32_t **ids, size_t *n,
                   struct err *e);
     void *ud;
@@ -32,18 +33,19 @@ struct night_host {
 
 struct night_params {
     const char *steps;   /* names, comma-separated; NULL: all */
-    const json_t *items; /* of the general suites, as eval/harness.h reads them */
-    double budget_s;     /* of all steps; 0: 1800 */
-    double least_worth;  /* of answers that are learned; 0: 0.75 */
+    const json_t *items; /* items of the general suites, in the format of eval/harness.h */
+    double budget_s;     /* time budget of all steps; 0: 1800 */
+    double least_worth;  /* smallest worth of an answer that is learned; 0: 0.75 */
     bool dry_run;        /* nothing is promoted or recorded */
     uint64_t seed;
-    int64_t now_s;             /* seconds since 1970; 0: the clock's */
-    bool (*goes_on)(void *ud); /* polled at least every second or step; NULL: always */
-    void (*say)(void *ud, const char *line); /* progress for people; NULL: none */
+    int64_t now_s; /* seconds since 1970; 0: the clock's */
+    /* polled at least once per second or step; false stops the night; NULL: never stops */
+    bool (*goes_on)(void *ud);
+    void (*say)(void *ud, const char *line); /* shows progress to the user; NULL: none */
     void *ud;
 };
 
-/* *record, a new reference: what the night read, measured and did. CHIMERE_ECANCELLED leaves no trace. */
+/* *record: a new reference; what the night read, measured and did. CHIMERE_ECANCELLED: nothing was changed. */
 int night_run(json_t **record, struct nights *n, const struct night_host *h,
               const struct night_params *p, struct err *e);
 

@@ -20,7 +20,7 @@ struct night_clock {
     pthread_t thread;
     _Atomic bool quit;
     bool running;
-    int64_t retry_s; /* no night before; the thread's own */
+    int64_t retry_s; /* start no night before this time; used by the thread only */
     bool warned;
 };
 
@@ -28,7 +28,7 @@ static int64_t now_of(const struct night_clock *c) {
     return c->p.now_s ? c->p.now_s(c->p.ud) : (int64_t)time(NULL);
 }
 
-/* Names of the rows that are due, comma-separated; returns how many. */
+/* Writes the names of the rows that are due, separated by commas; returns their number. */
 static size_t list_due(const struct schedule *s, int64_t now, char *out, size_t size) {
     size_t n = 0, at = 0;
     *out = 0;
@@ -46,7 +46,7 @@ static void run_due(struct night_clock *c, const struct schedule *due, const cha
     log_info("a night begins: %s", steps);
     int rc = c->p.run(c->p.ud, c, steps, &e);
     if (rc) log_warn("the night of %s: %s", steps, e.text);
-    if (rc && c->quit) return; /* cut off: due again after the next start */
+    if (rc && c->quit) return; /* interrupted: due again after the next start */
     if (rc == CHIMERE_EBUSY) {
         c->retry_s = now + RETRY_S;
         return;
@@ -57,7 +57,7 @@ static void run_due(struct night_clock *c, const struct schedule *due, const cha
         if (schedule_is_due(&due->rows[i], now)) s.rows[i].ran_s = now;
     if (!rc) rc = schedule_save_ran(&s, c->dir, &e);
     if (!rc) return;
-    log_warn("nights: %s", e.text); /* a full disk must not start a night every second */
+    log_warn("nights: %s", e.text); /* if the disk is full, do not start a night every second */
     c->retry_s = now + RETRY_S;
 }
 

@@ -1,4 +1,4 @@
-/* night_page.c: see night_page.h. Texts of the record are escaped; pictures are SVG in the page. */
+/* night_page.c: see night_page.h. Texts of the record are escaped; figures are inline SVG. */
 #include "learn/night_page.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ static void begin_picture(struct buf *b, int height, const char *what) {
                what);
 }
 
-/* ---- each step's gain on its own held-out answers ---- */
+/* ---- gain of each step on its held-out answers ---- */
 
 static void put_interval(struct buf *b, double y, double scale, const json_t *step) {
     const json_t *t = json_object_get(step, "target");
@@ -143,9 +143,9 @@ static void put_gate(struct buf *b, const json_t *gate) {
     buf_puts(b, "</svg>\n");
 }
 
-/* ---- over the nights ---- */
+/* ---- all nights ---- */
 
-/* What promoted steps gained, night by night, added up. */
+/* Draws the sum of the gains of promoted steps, night by night. */
 static void put_curve(struct buf *b, const struct nights *n, int64_t last) {
     double sum[MAX_CURVE] = {0}, most = 1e-9, total = 0;
     int64_t first = last > MAX_CURVE ? last - MAX_CURVE + 1 : 1;

@@ -1,4 +1,4 @@
-/* night_step.h: rows of what a night can improve. */
+/* night_step.h: the table of what a night can improve. */
 #ifndef CHIMERE_LEARN_NIGHT_STEP_H
 #define CHIMERE_LEARN_NIGHT_STEP_H
 
@@ -6,18 +6,19 @@
 #include "learn/fzoo.h"
 #include "learn/night.h"
 
-/* What steps share during a night. */
+/* State of a night that the steps share. */
 struct night {
     const struct night_host *host;
     const struct night_params *params;
     struct nights *nights;
     struct learn_day day;
-    json_t *items;               /* owned: of the general suites, and the owner's own (own.h) */
-    struct fzoo_sample *samples; /* owned [day.n]: prompt and answer as tokens; n_tok 0: unusable */
+    json_t *items; /* owned: items of the general suites and of the owner (own.h) */
+    /* owned [day.n]: prompt and answer as tokens; n_tok 0: not usable */
+    struct fzoo_sample *samples;
     char scratch[NIGHTS_MAX_PATH]; /* folder for proposals, removed at the end */
-    bool is_foreign; /* what serves was learned for another model: it is no part of this night */
-    double deadline; /* seconds, clock_ns(); waiting for the device does not count */
-    bool has_device; /* of host->engine, which others use as well */
+    bool is_foreign; /* the current artefacts belong to another model; the night ignores them */
+    double deadline; /* in seconds of clock_ns(); waiting for the device does not count */
+    bool has_device; /* the night currently owns host->engine, which others use too */
 };
 
 /* Paired measurement of a target on held-out questions, in nats per token (lower is better). */
@@ -32,8 +33,8 @@ void night_gain_of(struct night_gain *g, const double *before, const double *aft
 struct night_step {
     const char *name, *artefact; /* the artefact's file name */
     const char *about;           /* one sentence, for reports */
-    const char *time;            /* when it runs unless the owner says otherwise (schedule.h) */
-    /* Writes the proposal to path and measures it. *why: a sentence if there is none (CHIMERE_ENOENT). */
+    const char *time;            /* default time of the step (schedule.h) */
+    /* Writes the proposal to path and measures it. If there is none (CHIMERE_ENOENT), *why is the reason. */
     int (*propose)(struct night *x, const char *path, struct night_gain *gain, char why[256],
                    struct err *e);
 };
@@ -41,13 +42,14 @@ extern const struct night_step *const night_steps[]; /* NULL-terminated */
 
 extern const struct night_step night_step_engram, night_step_lora;
 
-/* The usable samples of the day: to train on, or held out. Views, *v by mem_free. */
+/* Collects the usable samples of the day, for training or held out. The samples are views; free *v with mem_free. */
 int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, size_t *n,
                   struct err *e);
 bool night_goes_on(const struct night *x);
-/* For every forward pass of a step: waits while a user's request needs the device. Its ud is x. */
+/* Returns the callback for every forward pass of a step: it waits while a user's request needs the device. Its ud
+ * is x. */
 struct windows_turn night_turn(struct night *x);
-/* As nights_live, of what was learned for the model of this night. */
+/* Like nights_live, but only if the artefact was learned for the model of this night. */
 bool night_live(const struct night *x, const char *name, char *out, size_t out_size);
 
 #endif

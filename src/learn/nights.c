@@ -15,7 +15,7 @@ enum { MAX_RECORD = 64 << 20, MAX_NAME = 128 };
 
 struct nights {
     char dir[NIGHTS_MAX_PATH];
-    int lock; /* -1: open for reading */
+    int lock; /* file descriptor; -1: open for reading only */
     int64_t current, last;
 };
 
@@ -56,7 +56,7 @@ static int copy_file(const char *from, const char *to, struct err *e) {
     return rc;
 }
 
-/* ---- what serves ---- */
+/* ---- the current night ---- */
 
 static bool is_plain(const char *name) {
     return *name && *name != '.' && strlen(name) < MAX_NAME && !strchr(name, '/');
@@ -66,7 +66,7 @@ static bool is_sha256(const char *s) {
     return strlen(s) == 64 && strspn(s, "0123456789abcdef") == 64;
 }
 
-/* Every artefact of a record is there and has the bytes that it is named after. */
+/* Checks that every artefact of a record exists and matches its hash. */
 static int check_artefacts(const struct nights *n, const json_t *artefacts, struct err *e) {
     const char *name;
     json_t *v;
@@ -85,7 +85,7 @@ static int check_artefacts(const struct nights *n, const json_t *artefacts, stru
     return 0;
 }
 
-/* live/ holds the artefacts of a record and nothing else. */
+/* Makes live/ contain exactly the artefacts of a record. */
 static int make_live(const struct nights *n, const json_t *artefacts, struct err *e) {
     char dir[NIGHTS_MAX_PATH], path[NIGHTS_MAX_PATH], object[NIGHTS_MAX_PATH];
     const char *name;
@@ -145,7 +145,7 @@ int nights_select(struct nights *n, int64_t night, struct err *e) {
     if (!rc) rc = check_artefacts(n, artefacts, e);
     if (!rc) rc = path_of(n, "current", "", path, e);
     int k = snprintf(text, sizeof text, "%lld\n", (long long)night);
-    if (!rc) rc = file_write(path, text, (size_t)k, e); /* from here on the night serves */
+    if (!rc) rc = file_write(path, text, (size_t)k, e); /* the night is current from here on */
     if (!rc) n->current = night;
     if (!rc) rc = make_live(n, artefacts, e);
     json_decref(record);
@@ -165,7 +165,7 @@ static int take_lock(struct nights *n, struct err *e) {
     return err_set(e, CHIMERE_EBUSY, "another night runs on %s", n->dir);
 }
 
-/* The night that serves, and live/ as it should be. */
+/* Reads the current night and restores live/. */
 static int repair(struct nights *n, enum nights_mode mode, struct err *e) {
     struct err why = {0};
     int rc = read_number(n, &n->current, &why);
@@ -240,7 +240,7 @@ int nights_object(const struct nights *n, const char *sha256, char out[NIGHTS_MA
     return path_of(n, "objects", sha256, out, e);
 }
 
-/* {SHA256: true} of all records. */
+/* Fills out with {SHA256: true} for every artefact that a record names. */
 static int named(const struct nights *n, json_t *out, struct err *e) {
     int rc = 0;
     for (int64_t i = 1; !rc && i <= n->last; i++) {

@@ -71,7 +71,7 @@ static int save(const json_t *items, const char *dir, struct err *e) {
     return rc;
 }
 
-/* Place of the item with this id; the array's size: none. */
+/* Returns the index of the item with this id; the size of the array if there is none. */
 static size_t find(const json_t *items, const char *id) {
     size_t i = 0;
     while (i < json_array_size(items) && strcmp(id_of(json_array_get(items, i)), id) != 0) i++;

@@ -1,7 +1,7 @@
-/* own.h: the owner's own held-out items: what a night must not harm, and never trains on.
+/* own.h: the owner's own held-out items. A night must not make them worse, and never trains on them.
  *
- * own.jsonl in the folder of nights, a line per item as eval/harness.h reads them, of skill "own". An answer is right
- * if it contains the expected text. */
+ * Stored in own.jsonl in the folder of the nights: one item per line in the format of eval/harness.h, with the
+ * skill "own". An answer is right if it contains the expected text. */
 #ifndef CHIMERE_LEARN_OWN_H
 #define CHIMERE_LEARN_OWN_H
 
@@ -12,15 +12,15 @@
 
 enum { OWN_MAX_ITEMS = 4096, OWN_MAX_TEXT = 8 << 10 };
 
-/* Appends the items of the folder to items; none: nothing. */
+/* Appends the items of the folder to items; appends nothing if there is no file. */
 int own_load(json_t *items, const char *dir, struct err *e);
-/* Adds one, or replaces the one that asks the same. */
+/* Adds an item, or replaces the item with the same question. */
 int own_add(const char *dir, const char *question, const char *answer, struct err *e);
-/* CHIMERE_ENOENT: none has this id. */
+/* CHIMERE_ENOENT: no item has this id. */
 int own_remove(const char *dir, const char *id, struct err *e);
 const char *own_question(const json_t *item); /* view */
 const char *own_answer(const json_t *item);   /* view */
-/* Whether one of items, of skill "own", asks this question in other case or punctuation. */
+/* Returns true if an item of skill "own" asks this question, ignoring case and punctuation. */
 bool own_asks(const json_t *items, const char *question);
 
 #endif

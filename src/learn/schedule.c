@@ -14,7 +14,7 @@ enum { MAX_FILE_BYTES = 64 << 10, HOUR_S = 3600, MAX_HOURS = 168 };
 
 static const char days[7][4] = {"sun", "mon", "tue", "wed", "thu", "fri", "sat"};
 
-/* ---- text ---- */
+/* ---- times as text ---- */
 
 static bool parse_clock(const char *s, int *minute) {
     for (int i = 0; i < 5; i++)
@@ -84,7 +84,7 @@ bool schedule_calendar(const struct schedule_time *t, char out[48]) {
 
 /* ---- files ---- */
 
-/* A JSON object of the folder; none: an empty one. New reference. */
+/* Reads a JSON object of the folder into a new reference; an empty object if there is no file. */
 static int read_object(const char *dir, const char *name, json_t **out, struct err *e) {
     char path[NIGHTS_MAX_PATH], *text;
     size_t n;
@@ -120,7 +120,8 @@ int schedule_load(struct schedule *s, const char *dir, struct err *e) {
     json_t *times = NULL, *ran = NULL;
     *s = (struct schedule){.n = 0};
     int rc = read_object(dir, "schedule.json", &times, e);
-    if (!rc && read_object(dir, "ran.json", &ran, NULL)) ran = json_object(); /* as if never */
+    /* unreadable: as if no step ever ran */
+    if (!rc && read_object(dir, "ran.json", &ran, NULL)) ran = json_object();
     for (size_t i = 0; !rc && night_steps[i] && s->n < SCHEDULE_MAX; i++) {
         struct schedule_row *r = &s->rows[s->n++];
         const char *text = json_string_value(json_object_get(times, night_steps[i]->name));
@@ -163,7 +164,7 @@ int schedule_save_ran(const struct schedule *s, const char *dir, struct err *e) 
 
 /* ---- time ---- */
 
-/* The time of a row on the day `offset` days from now; of WEEKLY rows in the week of now. */
+/* Returns the time of a row on the day `offset` days from now. For WEEKLY rows: in the current week. */
 static int64_t time_on(const struct schedule_time *t, int64_t now_s, int offset) {
     time_t now = (time_t)now_s;
     struct tm tm;
@@ -176,7 +177,7 @@ static int64_t time_on(const struct schedule_time *t, int64_t now_s, int offset)
     return (int64_t)mktime(&tm);
 }
 
-/* The last time of a DAILY or WEEKLY row up to now, and the first after it. */
+/* Finds the last time of a DAILY or WEEKLY row up to now, and the first one after now. */
 static void times_around(const struct schedule_time *t, int64_t now_s, int64_t *last,
                          int64_t *next) {
     int step = t->kind == SCHEDULE_WEEKLY ? 7 : 1;

@@ -1,4 +1,4 @@
-/* step_engram.c: accepted answers into an n-gram table, with decay of old ones. */
+/* step_engram.c: adds accepted answers to an n-gram table, in which old documents lose weight. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +13,9 @@ enum { LEAST_TRAIN = 4, LEAST_HELD = 4 };
 #define HALF_LIFE_S (30.0 * 86400)
 #define DROP_S (90.0 * 86400)
 
-/* "QUESTION\nANSWER" without the template's marks, as engram/ingest.h reads pairs: a table must never offer
- * control tokens. */
+/* Adds "QUESTION
+ * ANSWER" without the control tokens of the template, in the format in which engram/ingest.h reads pairs: a table
+ * must never propose control tokens. */
 static int add_doc(struct night *x, struct engram_builder *b, const struct learn_item *item,
                    uint32_t source, struct err *e) {
     uint32_t weight = (uint32_t)lround(item->worth * ENGRAM_UNIT);
@@ -52,7 +53,7 @@ static int build(struct night *x, const char *path, size_t *n_doc, struct err *e
     return rc;
 }
 
-/* Loss of each held-out sample without and with the table. */
+/* Measures the loss of each held-out sample without and with the table. */
 static int measure(struct night *x, const struct engram_table *t, const struct fzoo_sample *held,
                    size_t n, double *before, double *after, struct err *e) {
     const struct windows_params p = {.n_seq = 1, .n_batch = 512, .turn = night_turn(x)};

@@ -1,4 +1,4 @@
-/* step_lora.c: style and format of accepted answers into an adapter, by forward passes alone. */
+/* step_lora.c: trains an adapter on the style and format of accepted answers, by forward passes only. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static void progress(void *ud, int32_t step, int32_t steps, double loss) {
     x->params->say(x->params->ud, line);
 }
 
-/* Held-out samples: every other one chooses when to stop, the rest measure. */
+/* Every other held-out sample decides when to stop; the rest measure the gain. */
 static int propose(struct night *x, const char *path, struct night_gain *gain, char why[256],
                    struct err *e) {
     struct fzoo_sample *train = NULL, *held = NULL;
