@@ -1,5 +1,5 @@
-/* build.c: the writer. Text, documents and sources go straight into the output; records follow while the
- * sorted positions pass by; slots come last, when their number is known, into a map of the file. */
+/* build.c: writes a table. Text, documents and sources are written to the output first. Records follow while the
+ * sorted positions are read. Slots are written last, when their number is known, through a memory map of the file. */
 #include "engram/build.h"
 
 #include <errno.h>
@@ -17,18 +17,19 @@
 
 enum { MAX_NAMES = 1 << 28, PROGRESS_EVERY = 1 << 16, AHEAD = 12 };
 
-/* A table whose order is used again. */
+/* An existing table whose order of positions is reused. */
 struct reused {
-    struct engram_kept kept; /* begin and near owned */
+    struct engram_kept kept; /* owns begin and near */
     struct known {
-        uint64_t key; /* of a document's tokens and the name of its source */
+        uint64_t key; /* hash of a document's tokens and the name of its source */
         uint32_t doc;
-    } * known;     /* owned [n_doc], ascending */
-    uint32_t next; /* only documents from here on: those that are kept keep their sequence */
+    } * known; /* owned [n_doc], ascending */
+    /* number of the next document that may match: reused documents must be in the same sequence */
+    uint32_t next;
 };
 
 struct range {
-    uint32_t begin, end; /* of the text */
+    uint32_t begin, end; /* range of positions in the text */
 };
 
 struct engram_builder {
@@ -40,19 +41,20 @@ struct engram_builder {
     struct engram_source_disk *sources; /* owned [cap_source] */
     size_t cap_source;
     struct buf names;
-    struct map source_ids, seen; /* seen: documents of a source */
+    struct map source_ids, seen; /* seen: hashes of the documents of each source */
     struct reused *reused;       /* owned [n_reused] */
     size_t n_reused, cap_reused;
-    struct range *fresh; /* owned [n_fresh]: what is to be sorted */
+    struct range *fresh; /* owned [n_fresh]: ranges that must be sorted */
     size_t n_fresh, cap_fresh;
     uint64_t n_fresh_doc, n_fresh_tok;
 };
 
-/* One context that is being counted, for each order. */
+/* Counts of the current context, one group per order. */
 struct group {
-    uint32_t *count;    /* owned [n_vocab]: weight by continuation; zero outside of the list */
-    uint32_t *list;     /* owned: continuations met */
-    uint32_t *doc_seen; /* owned [n_doc]: number of the group that met the document last */
+    uint32_t *count; /* owned [n_vocab]: weight per continuation; zero if not in the list */
+    uint32_t *list;  /* owned: continuations seen so far */
+    /* owned [n_doc]: serial number of the last group that counted the document */
+    uint32_t *doc_seen;
     uint32_t n_list, cap_list, n_doc, serial, first_pos;
     uint64_t total;
 };
@@ -65,12 +67,12 @@ struct spooled {
 struct indexing {
     struct engram_builder *b;
     const uint32_t *text;
-    const uint32_t *near; /* of engram_near_new */
-    FILE *spool;          /* struct spooled of every entry */
-    FILE *order;          /* positions as they come */
+    const uint32_t *near; /* from engram_near_new */
+    FILE *spool;          /* one struct spooled per entry */
+    FILE *order;          /* all positions in sorted order */
     struct group groups[ENGRAM_MAX_ORDER + 1];
     struct engram_next *sorted; /* owned [n_vocab] */
-    uint64_t record_at;         /* bytes of records so far */
+    uint64_t record_at;         /* bytes of records written so far */
 };
 
 static int no_memory(struct err *e) { return err_set(e, CHIMERE_ENOMEM, "out of memory"); }
@@ -108,7 +110,7 @@ int engram_builder_new(struct engram_builder **out, const char *path,
     int rc = file_writer_open(&b->w, path, e);
     if (!rc) {
         const uint32_t boundary = ENGRAM_BOUNDARY;
-        fwrite(&b->h, sizeof b->h, 1, b->w.f); /* to be replaced */
+        fwrite(&b->h, sizeof b->h, 1, b->w.f); /* placeholder, replaced at the end */
         if (fwrite(&boundary, 4, 1, b->w.f) != 1) rc = write_failed(b, e);
         b->h.off_text = ENGRAM_HEADER_BYTES;
         b->h.n_text = 1;
@@ -118,7 +120,7 @@ int engram_builder_new(struct engram_builder **out, const char *path,
     return rc;
 }
 
-/* Room for one more of n elements. */
+/* Makes room for one more element after n elements. */
 static bool grow(void **p, size_t *cap, size_t n, size_t size) {
     if (n < *cap) return true;
     size_t more = *cap ? 2 * *cap : 64;
@@ -147,7 +149,7 @@ int engram_builder_source(struct engram_builder *b, struct slice name, uint64_t 
     return 0;
 }
 
-/* ---- what a table has sorted already ---- */
+/* ---- reusing the order of an existing table ---- */
 
 static uint64_t known_key(uint64_t doc_hash, struct slice source) {
     return hash_mix(doc_hash ^ hash_bytes(source.p, source.n, 1));
@@ -177,7 +179,7 @@ int engram_builder_reuse(struct engram_builder *b, const struct engram_table *t,
     return 0;
 }
 
-/* The document of r with this key that is the next of the sequence; UINT32_MAX: none. */
+/* Returns the first document of r, from r->next on, that has this key; UINT32_MAX: none. */
 static uint32_t known_doc(const struct reused *r, uint64_t key) {
     const struct known want = {key, r->next};
     uint32_t low = 0, high = r->kept.t->h.n_doc;
@@ -189,7 +191,7 @@ static uint32_t known_doc(const struct reused *r, uint64_t key) {
     return low < r->kept.t->h.n_doc && r->known[low].key == key ? r->known[low].doc : UINT32_MAX;
 }
 
-/* Whether the new document is one that a table has sorted. */
+/* Returns true if an existing table has already sorted the new document. */
 static bool keep(struct engram_builder *b, const int32_t *tokens, size_t n,
                  const struct engram_doc_disk *d) {
     const struct engram_source_disk *s = &b->sources[d->source];
@@ -207,7 +209,7 @@ static bool keep(struct engram_builder *b, const int32_t *tokens, size_t n,
     return false;
 }
 
-/* The next n tokens are to be sorted. */
+/* Marks the next n tokens as a range that must be sorted. */
 static bool put_fresh(struct engram_builder *b, size_t n) {
     uint32_t begin = (uint32_t)b->h.n_text, end = (uint32_t)(begin + n);
     b->n_fresh_doc++;
@@ -268,11 +270,11 @@ static int align(struct engram_builder *b, uint64_t *at, struct err *e) {
     return 0;
 }
 
-/* Sources without documents are dropped. */
+/* Drops sources without documents. */
 static void pack_sources(struct engram_builder *b) {
     uint32_t n = 0;
     uint32_t *to = mem_alloc_array((size_t)b->h.n_source + 1, sizeof *to);
-    if (!to) return; /* they stay: harmless where each has a document */
+    if (!to) return; /* without memory the sources stay, which is harmless */
     for (uint32_t i = 0; i < b->h.n_doc; i++) to[b->docs[i].source] = 1;
     for (uint32_t i = 0; i < b->h.n_source; i++) {
         if (!to[i]) continue;
@@ -374,7 +376,8 @@ static int context_length(const uint32_t *text, uint32_t pos) {
     return n;
 }
 
-/* One position, between neighbours with which it shares so many tokens of context. */
+/* Counts one position. with_last and with_next: number of context tokens that it shares with its neighbours in
+ * sorted order. */
 static int count_position(struct indexing *x, uint32_t pos, int with_last, int with_next) {
     int shared = with_last > with_next ? with_last : with_next, rc = 0;
     uint32_t doc = engram_near_doc(x->near, x->b->docs, x->b->h.n_doc, pos);
@@ -400,7 +403,7 @@ static int count_all(struct indexing *x, struct engram_sort *s) {
         if (fwrite(&pos, sizeof pos, 1, x->order) != 1) return CHIMERE_EIO;
         more = engram_sort_next(s, &next);
         if (more < 0) return more;
-        /* what is reused was sorted by someone */
+        /* check the order, because a reused table may be damaged */
         if (more && engram_compare(x->text, pos, next, &with_next) >= 0) return CHIMERE_EFORMAT;
         rc = count_position(x, pos, with_last, with_next);
         with_last = with_next;
@@ -434,7 +437,7 @@ static void groups_free(struct indexing *x) {
 
 /* ---- slots ---- */
 
-/* Fills n_bucket zeroed buckets from the spool. 1: too full. */
+/* Fills n_bucket zeroed buckets from the spool. Returns 1 if they are too full. */
 static int fill_slots(FILE *spool, struct engram_slot *slots, struct engram_header *h) {
     struct spooled batch[512];
     size_t n;
@@ -466,17 +469,18 @@ static int fill_slots(FILE *spool, struct engram_slot *slots, struct engram_head
 static int write_slots(struct engram_builder *b, FILE *spool, FILE *order, struct err *e) {
     struct engram_header *h = &b->h;
     int rc = align(b, &h->off_slot, e);
-    /* rewind() forgets what could not be written */
+    /* flush first, because rewind() does not report write errors */
     if (!rc && (fflush(b->w.f) || fflush(spool) || fflush(order))) rc = write_failed(b, e);
     if (rc) return rc;
-    int fd = open(b->w.temp, O_RDWR | O_CLOEXEC); /* the writer's own cannot be read from */
+    int fd = open(b->w.temp, O_RDWR | O_CLOEXEC); /* the writer's descriptor cannot be read from */
     if (fd < 0) return write_failed(b, e);
-    h->n_bucket = h->n_entry / 3 + 1; /* three of four slots taken */
+    h->n_bucket = h->n_entry / 3 + 1; /* three of four slots are used */
     for (rc = 1; rc == 1; h->n_bucket += rc == 1 ? h->n_bucket / 4 + 1 : 0) {
         h->off_order = h->off_slot + h->n_bucket * ENGRAM_BUCKET * sizeof(struct engram_slot);
         h->file_bytes = h->off_order + 4 * h->n_order;
         unsigned char *map = MAP_FAILED;
-        /* blocks for all of it: on a full disk the first touch of a hole would end the program */
+        /* Allocate all blocks: if the disk is full, writing to a hole of the map would end the program with a
+         * signal. */
         rc = ftruncate(fd, (off_t)h->off_slot) ? errno : 0;
         if (!rc) rc = posix_fallocate(fd, (off_t)h->off_slot, (off_t)(h->file_bytes - h->off_slot));
         if (rc) errno = rc;
@@ -500,13 +504,13 @@ static int write_slots(struct engram_builder *b, FILE *spool, FILE *order, struc
     return rc ? err_set(e, rc, "%s: entries: %s", b->w.temp, err_name(rc)) : 0;
 }
 
-/* ---- the end ---- */
+/* ---- finishing ---- */
 
 struct scratches {
     FILE *spool, *spill, *order;
 };
 
-/* A nameless file beside the output. */
+/* Opens a temporary file without a name in the folder of the output. */
 static FILE *scratch(const struct engram_builder *b) {
     char path[4096];
     if ((size_t)snprintf(path, sizeof path, "%s.XXXXXX", b->w.temp) >= sizeof path) return NULL;
@@ -538,7 +542,7 @@ static int index_text(struct engram_builder *b, struct scratches *f, struct err 
                          .near = near,
                          .spool = f->spool,
                          .order = f->order,
-                         .record_at = 8}; /* record 0 means none */
+                         .record_at = 8}; /* record 0 means "no record" */
     struct engram_sort *s = NULL;
     static const char zero[8];
     fwrite(zero, sizeof zero, 1, b->w.f);

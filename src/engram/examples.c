@@ -10,17 +10,18 @@
 /* The index of one domain. */
 struct shelf {
     char domain[EXAMPLES_MAX_NAME + 1];
-    struct engram_vec *vec; /* owned; NULL: not made yet */
-    int64_t n_change;       /* of the store, when the index was last brought up to date */
-    int64_t *ids;           /* owned [n_id]: those of the index, in order */
-    int64_t n_id, n_made;   /* n_made: when its cells were made */
+    struct engram_vec *vec; /* owned; NULL: not built yet */
+    int64_t n_change;       /* change counter of the store when the index was last updated */
+    int64_t *ids;           /* owned [n_id]: ids in the index, ascending */
+    int64_t n_id, n_made;   /* n_made: number of vectors when its cells were computed */
 };
 
 struct examples {
     struct store *store; /* borrowed */
     uint64_t embedder;
     int32_t n_dim;
-    pthread_rwlock_t lock; /* of shelves: searching reads, bringing up to date writes */
+    /* protects shelves: searching takes it for reading, updating for writing */
+    pthread_rwlock_t lock;
     struct shelf shelves[EXAMPLES_MAX_DOMAINS];
     int32_t n_shelf;
 };
@@ -104,7 +105,8 @@ int examples_add(struct examples *x, struct store_example *v, size_t n, const fl
         rc = examples_check(&v[i], e);
         if (!rc) rc = check_vector(x, v[i].vec, e);
         if (rc || (i && !strcmp(v[i].domain, v[i - 1].domain))) continue;
-        /* every change adds to the counter: only a busy domain need be counted */
+        /* Every change increments the counter, so the examples of a domain are counted only if it had many
+         * changes. */
         rc = store_example_state(x->store, v[i].domain, x->embedder, false, &state, e);
         if (!rc && state.n_change + (int64_t)n > EXAMPLES_MAX_COUNT)
             rc = store_example_state(x->store, v[i].domain, x->embedder, true, &state, e);
@@ -130,7 +132,7 @@ struct loading {
     bool with_vec;
 };
 
-/* A row without a vector of this embedder's size is a forged file's. */
+/* Adds a row's vector. A row whose vector does not have this embedder's size comes from a forged file. */
 static int take_vector(void *ud, const struct store_example *row) {
     struct loading *l = ud;
     if (l->with_vec && (!row->vec || row->n_vec != l->x->n_dim)) return 0;
@@ -170,7 +172,7 @@ static int load(const struct examples *x, const char *domain, int64_t after, boo
     return rc;
 }
 
-/* The store's centres, where they are what they claim: finite, and so many vectors. */
+/* Returns the centres from the store, if they are valid: finite, and a whole number of vectors. */
 static float *stored_centres(const struct examples *x, const char *domain, int64_t *n) {
     void *data;
     size_t n_bytes, size = (size_t)x->n_dim * sizeof(float);
@@ -187,7 +189,7 @@ static float *stored_centres(const struct examples *x, const char *domain, int64
     return data;
 }
 
-/* Everything from the store; fresh: with new cells. */
+/* Builds the index from the store. fresh: also compute new cells. */
 static int make(const struct examples *x, struct shelf *s, bool fresh, struct err *e) {
     struct loading l;
     int64_t n_centre = 0;
@@ -197,7 +199,7 @@ static int make(const struct examples *x, struct shelf *s, bool fresh, struct er
         fresh || l.n <= ENGRAM_VEC_EXACT ? NULL : stored_centres(x, s->domain, &n_centre);
     int64_t right = (int64_t)(2 * sqrt((double)l.n));
     if (centres && (n_centre > 2 * right || 2 * n_centre < right))
-        n_centre = 0; /* of another age */
+        n_centre = 0; /* the centres are from an index of a very different size */
     struct engram_vec *vec;
     rc = engram_vec_new_with_ids(&vec, l.vecs, l.ids, l.n, x->n_dim, n_centre ? centres : NULL,
                                  n_centre, e);
@@ -210,7 +212,8 @@ static int make(const struct examples *x, struct shelf *s, bool fresh, struct er
         s->n_id = s->n_made = l.n;
         int64_t n_new;
         const float *found = engram_vec_centres(vec, &n_new);
-        if (found && !n_centre) /* a store that cannot be written to only costs the next start */
+        /* if the store cannot be written to, the next start computes the centres again */
+        if (found && !n_centre)
             store_example_put_index(x->store, s->domain, x->embedder, found,
                                     (size_t)n_new * (size_t)x->n_dim * sizeof *found, NULL);
     }
@@ -219,7 +222,7 @@ static int make(const struct examples *x, struct shelf *s, bool fresh, struct er
     return rc;
 }
 
-/* Ids of the index that the store has no more go; those it has stay in order. */
+/* Removes ids from the index that the store no longer has. The remaining ids stay in order. */
 static int drop_gone(const struct examples *x, struct shelf *s, struct err *e) {
     struct loading now;
     int rc = load(x, s->domain, 0, false, &now, e);
@@ -261,7 +264,8 @@ static int add_new(const struct examples *x, struct shelf *s, struct err *e) {
     return rc;
 }
 
-/* Under the writer's lock. An index that failed half way is made anew at the next search. */
+/* Updates a shelf; call it with the lock held for writing. If this fails halfway, the next search rebuilds the
+ * index. */
 static int refresh(const struct examples *x, struct shelf *s, int64_t n_change, struct err *e) {
     struct store_example_state state;
     int rc = 0;
@@ -277,12 +281,13 @@ static int refresh(const struct examples *x, struct shelf *s, int64_t n_change, 
     }
     bool outgrown = s->vec && s->n_id > ENGRAM_VEC_EXACT && s->n_id > 2 * s->n_made;
     if (!s->vec || outgrown) rc = make(x, s, outgrown, e);
-    if (!rc) s->n_change = n_change; /* read before: what came since is seen next time */
+    /* read before the update, so the next search sees changes since then */
+    if (!rc) s->n_change = n_change;
     return rc;
 }
 
-/* The shelf of a domain, up to date, under the reader's lock; *out NULL, and no lock, where the domain is
- * empty. */
+/* Returns the updated shelf of a domain with the lock held for reading. If the domain is empty, *out is NULL and
+ * the lock is not held. */
 static int shelf_of(struct examples *x, const char *domain, struct shelf **out, struct err *e) {
     struct store_example_state state;
     *out = NULL;
@@ -354,7 +359,7 @@ int examples_search(struct examples *x, const char *domain, const float *query, 
         *h = (struct examples_hit){.nearness = products[i]};
         rc = store_example_one(x->store, ids[i], fill_hit, h, e);
         if (rc == CHIMERE_ENOMEM) err_set(e, rc, "out of memory");
-        if (h->id) out->n++; /* else it was removed just now */
+        if (h->id) out->n++; /* otherwise the example was removed meanwhile */
     }
     if (rc) examples_hits_fini(out);
     return rc;

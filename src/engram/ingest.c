@@ -16,7 +16,7 @@
 static const char separator[] = "<|doc|>";
 enum { MAX_LINE = 64 << 20, SNIFF = 8192, MAX_FILES = 1 << 22 };
 
-/* What one file gives to its documents. */
+/* Data that all documents of one file share. */
 struct origin {
     uint32_t source;
     int64_t time;
@@ -36,7 +36,7 @@ static int add_text(struct engram_ingest *in, const char *text, size_t n, const 
     return rc;
 }
 
-/* One document, in pieces that end with a line where one ends in the second half of the piece. */
+/* Adds one document in pieces. A piece ends at a line end, if there is one in its second half. */
 static int add_document(struct engram_ingest *in, const char *text, size_t n,
                         const struct origin *o, struct err *e) {
     int rc = 0;
@@ -73,7 +73,7 @@ static int add_plain(struct engram_ingest *in, const char *p, size_t n, const st
     return rc ? rc : add_document(in, begin, (size_t)(end - begin), o, e);
 }
 
-/* The text of one line's object: new reference, a string; NULL: it has none. */
+/* Returns the text of a line's JSON object as a new reference to a string; NULL: it has none. */
 static json_t *line_text(const json_t *row) {
     static const char *const pairs[][2] = {{"q", "a"}, {"question", "answer"}};
     json_t *text = json_object_get(row, "text");
@@ -196,8 +196,9 @@ int engram_files(const char *path, char ***files, size_t *n, struct err *e) {
 struct syncing {
     struct engram_ingest in;
     struct engram_table *old; /* owned; NULL: none that can be used */
-    uint32_t *docs, *first;   /* owned: documents of the old table by source; [n_source + 1] */
-    struct map sources;       /* of the old table: name -> number */
+    /* owned: documents of the old table, grouped by source; start of each group [n_source + 1] */
+    uint32_t *docs, *first;
+    struct map sources; /* of the old table: name -> index */
     struct engram_sync *out;
 };
 
@@ -277,7 +278,7 @@ int engram_sync_folder(const char *path, const char *dir, const struct tok *tok,
     *out = (struct engram_sync){.progress = out->progress, .ud = out->ud};
     map_init(&s.sources, (size_t)1 << 28);
     int rc = engram_files(dir, &files, &n, e);
-    /* a table of another tokenizer, or a damaged one, gives nothing: all is read again */
+    /* if the old table has another tokenizer or is damaged, everything is read again */
     if (!rc && engram_table_open(&s.old, path, p->tok_hash, p->n_vocab, NULL) == 0) {
         engram_table_info(s.old, &info);
         rc = index_old(&s, e);

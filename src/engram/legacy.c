@@ -1,4 +1,4 @@
-/* legacy.c: version 1 tables, read only: one order, FNV-1a of the context, no keys, no documents.
+/* legacy.c: reads tables of version 1: a single order, FNV-1a hash of the context, no keys, no documents.
  *
  *   offset  size         field
  *   0       4            magic 0x454e4752
@@ -6,10 +6,11 @@
  *   8       4            order: tokens of a context
  *   12      4            slots, a power of two
  *   16      4            entries
- *   20      16 * slots   uint64 hash (0: free), uint32 offset behind the slots, uint32 sum of counts
+ *   20      16 * slots   uint64 hash (0: free), uint32 offset after the slots, uint32 sum of counts
  *   ...     ...          records: uint32 n, n * {uint32 token, uint32 count}, by count, descending
  *
- * Whether a slot belongs to the context asked for is not known: two contexts of one hash share it. */
+ * The reader cannot know whether a slot belongs to the context that it looks up: contexts with equal hashes share
+ * a slot. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -42,7 +43,7 @@ int engram_legacy_open(struct engram_table *t, uint32_t n_vocab, struct err *e) 
     return 0;
 }
 
-/* The record at offset, checked; false: it leaves the file. */
+/* Reads and checks the record at offset. Returns false if it extends past the file. */
 static bool read_record(const struct engram_table *t, uint32_t offset, struct engram_hit *h) {
     uint32_t n;
     uint64_t total = 0;

@@ -1,10 +1,10 @@
-/* lookup.c: contexts -> what followed them. The hot path: the slots of several orders are asked for at
- * once, then their text and records, so that the misses overlap. Orders 2 to 4 first: most contexts of a
- * text that the table does not know end there. Independent lookups go through the same steps side by side,
- * so that one waits for the memory of all: an eighth of the time each.
+/* lookup.c: finds what followed a context. This is the hot path. The slots of several orders are prefetched at
+ * once, then their text and records, so that cache misses overlap. Orders 2 to 4 come first, because most contexts
+ * that the table does not know end there. Independent lookups run through the same steps in parallel, so that they
+ * wait for memory together: one eighth of the time per lookup.
  *
- * No filter stands in front: a cuckoo filter halves what a miss costs and adds a quarter to every hit, and hits are
- * what a table is for (bench_engram still measures it; docs/engram.md has the figures). */
+ * There is no filter before the table: a cuckoo filter halves the cost of a miss and adds a quarter to every hit,
+ * and hits are what a table is for (bench_engram still measures it; docs/engram.md has the figures). */
 #include <string.h>
 
 #include "engram/table_impl.h"
@@ -17,11 +17,11 @@ struct probe {
     const struct engram_slot *slot; /* view */
 };
 
-/* One lookup between its steps. */
+/* State of one lookup between its steps. */
 struct walk {
     struct probe probes[ENGRAM_MAX_ORDER + 1];
     uint64_t acc;
-    int most, asked, known; /* orders */
+    int most, asked, known; /* orders: highest, prefetched, found */
     bool is_done;
 };
 
@@ -38,7 +38,7 @@ static const struct engram_slot *find(const struct engram_table *t, uint64_t buc
     return NULL;
 }
 
-/* Tokens before pos that agree with the end of ctx, `most` at most. */
+/* Returns how many tokens before pos agree with the end of ctx, at most `most`. */
 static int32_t agreeing(const struct engram_table *t, uint32_t pos, const int32_t *ctx,
                         int32_t n_ctx, int32_t most) {
     if ((uint32_t)most > pos) most = (int32_t)pos;
@@ -68,7 +68,7 @@ static bool fill(const struct engram_table *t, const struct engram_slot *s, stru
     return h->total > 0;
 }
 
-/* Asks the memory for the slots of the orders up to `until`. */
+/* Prefetches the slots of the orders up to `until`. */
 static void walk_ask(const struct engram_table *t, struct walk *w, const int32_t *ctx,
                      int32_t n_ctx, int until) {
     while (w->asked < until && w->asked < w->most) {
@@ -92,9 +92,9 @@ static void walk_start(const struct engram_table *t, struct walk *w, const int32
     walk_ask(t, w, ctx, n_ctx, FIRST_ORDERS);
 }
 
-/* Finds the orders that were asked for, and asks for the others if those are all known. A longer context is
- * in the table only where the shorter one is and stands at several positions, so the first order that is
- * missing or unique ends the search. */
+/* Finds the prefetched orders. If all of them are known, prefetches the others. A longer context is in the table
+ * only if the shorter one is in it and occurs at several positions. So the first order that is missing or unique
+ * ends the search. */
 static void walk_on(const struct engram_table *t, struct walk *w, const int32_t *ctx,
                     int32_t n_ctx) {
     while (!w->is_done && w->known < w->asked) {
@@ -104,7 +104,7 @@ static void walk_on(const struct engram_table *t, struct walk *w, const int32_t 
         if (w->is_done) return;
         w->probes[k].slot = s;
         w->known = k;
-        /* what is compared may lie on two lines */
+        /* the text to compare may span two cache lines */
         uint32_t back = s->order & ENGRAM_SLOT_UNIQUE ? ENGRAM_MAX_ORDER : (uint32_t)k;
         __builtin_prefetch(t->text + s->pos);
         __builtin_prefetch(t->text + s->pos - (s->pos < back ? s->pos : back));
@@ -157,7 +157,7 @@ void engram_lookup_many(struct engram_query *q, size_t n) {
         size_t k = 0;
         while (at + k < n && k < IN_FLIGHT && !q[at + k].table->old.order) k++;
         if (k) lookup_group(q + at, k);
-        else /* version 1 */
+        else /* a table of version 1 */
             q[at].n_hit = engram_lookup(q[at].table, q[at].ctx, q[at].n_ctx, q[at].hits);
         at += k ? k : 1;
     }

@@ -6,21 +6,22 @@
 #include "base/mem.h"
 #include "engram/recall.h"
 
-/* Fitted on the texts and by the command that docs/engram.md names. */
+/* Fitted with the texts and the command given in docs/engram.md. */
 static const float built_in[ENGRAM_N_FEATURE] = {
     -2.531f, -0.2021f, -0.2783f, -0.2239f, -0.0401f, -0.3524f, 0.1566f, 0.01537f,
     0.5146f, -0.3251f, 1.839f,   -1.726f,  0.7121f,  -0.1118f, -1.981f, -0.2413f,
     0.3074f, -0.2112f, 0.2393f,  0.2901f,  2.727f,   -0.1655f};
 
-/* Drafts are at most so long; and need a context of so many tokens. */
+/* STEP_ROOM: longest draft. DRAFT_ORDER: shortest context to draft from. */
 enum { STEP_ROOM = 16, DRAFT_ORDER = 3, COVER_TOKENS = 48, COVER_PROMPT = 256 };
 
 struct engram_mixer {
     struct engram_use use;
-    const float *weights[ENGRAM_MAX_TABLES]; /* owned; of the tables' headers, or NULL */
+    const float *weights[ENGRAM_MAX_TABLES]; /* owned; copied from the tables' headers, or NULL */
     int32_t n_vocab;
     int32_t
-        ctx[ENGRAM_MAX_ORDER + STEP_ROOM]; /* the last tokens, newest last; room to draft behind */
+        /* the last tokens, newest last, with room for a draft after them */
+        ctx[ENGRAM_MAX_ORDER + STEP_ROOM];
     int32_t n_ctx;
     struct engram_hit hits[ENGRAM_MAX_TABLES][ENGRAM_N_ORDER];
     int n_hit[ENGRAM_MAX_TABLES];
@@ -33,17 +34,18 @@ struct engram_mixer {
     struct engram_follow follow;
 };
 
-/* ---- the row ---- */
+/* ---- scanning a row of logits ---- */
 
 typedef float f4 __attribute__((vector_size(16), aligned(4)));
 typedef int32_t i4 __attribute__((vector_size(16), aligned(4)));
 
 enum {
-    BLOCK = 16,          /* logits that are looked at together */
-    EXACT_ROW = 1 << 15, /* longer rows: of blocks without a likely token one in eight is summed */
+    BLOCK = 16, /* logits processed together */
+    /* In longer rows, only one in eight of the blocks without a likely token is summed. */
+    EXACT_ROW = 1 << 15,
     SAMPLE = 8,
 };
-/* A token e^-7 times as likely as the best is no likely one. */
+/* A token is likely if its probability is more than e^-7 times that of the best token. */
 static const float likely_nats = 7;
 
 static inline f4 at_least(f4 x, float low) {
@@ -52,10 +54,10 @@ static inline f4 at_least(f4 x, float low) {
     return (f4)(((i4)x & keep) | ((i4)l & ~keep));
 }
 
-/* e^x for -87 <= x <= 0, within 2e-7 of it. */
+/* e^x for -87 <= x <= 0, with an error below 2e-7. */
 static inline f4 exp_below(f4 x) {
     f4 n = x * 1.44269504f - 0.5f;
-    i4 i = __builtin_convertvector(n, i4); /* towards zero: n is not positive */
+    i4 i = __builtin_convertvector(n, i4); /* rounds towards zero: n is not positive */
     f4 k = __builtin_convertvector(i, f4), r = x - k * 0.693359375f + k * 2.12194440e-4f;
     f4 p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
@@ -85,10 +87,10 @@ static float largest(const float *x, int32_t n) {
 }
 
 struct sums {
-    f4 p, px; /* sums of e^(x - top), and of that times x - top */
+    f4 p, px; /* sums of e^(x - top), and of e^(x - top) * (x - top) */
 };
 
-/* Banned ones too: e^-87 counts as nothing. */
+/* Adds a block. Banned tokens are added too; they count as e^-87, which is negligible. */
 static inline void add_block(struct sums *s, const float *x, float top) {
     for (int k = 0; k < 4; k++) {
         f4 d = at_least(*(const f4 *)(x + 4 * k) - top, -87), p = exp_below(d);
@@ -99,7 +101,7 @@ static inline void add_block(struct sums *s, const float *x, float top) {
 
 static double total(f4 x) { return (double)x[0] + (double)x[1] + (double)x[2] + (double)x[3]; }
 
-/* True if a logit of the block exceeds low. */
+/* Returns true if a logit of the block exceeds low. */
 static inline bool exceeds(const float *x, float low) {
     i4 any = *(const f4 *)x > low;
     for (int k = 1; k < 4; k++) any |= *(const f4 *)(x + 4 * k) > low;
@@ -114,7 +116,7 @@ void engram_row_scan(const float *logits, int32_t n, struct engram_row *out) {
     out->first = -1;
     for (; i < n; i += BLOCK) {
         const float *x = logits + i;
-        if (i + BLOCK > n) { /* the last block, filled up with banned ones */
+        if (i + BLOCK > n) { /* the last block is padded with banned tokens */
             for (int32_t k = 0; k < BLOCK; k++) tail[k] = i + k < n ? logits[i + k] : -INFINITY;
             x = tail;
         }
@@ -138,7 +140,7 @@ void engram_row_scan(const float *logits, int32_t n, struct engram_row *out) {
     out->p_second = second > -INFINITY ? expf(second - out->norm) : 0;
 }
 
-/* ---- p_engram ---- */
+/* ---- the distribution p_engram ---- */
 
 int engram_blend_init(struct engram_blend *b, int32_t n_vocab) {
     *b = (struct engram_blend){.cap = ENGRAM_N_ORDER * ENGRAM_MAX_NEXT};
@@ -164,7 +166,7 @@ void engram_blend_fill(struct engram_blend *b, const struct engram_hit *hits, in
         float total = (float)hits[h].total, unit = hits[h].unit;
         float scale = b->left / (total + unit * (float)hits[h].n_next), used = 0;
         for (uint32_t i = 0; i < hits[h].n_next; i++) {
-            if (next[i].token >= (uint32_t)n_vocab) continue; /* a forged table */
+            if (next[i].token >= (uint32_t)n_vocab) continue; /* forged table */
             int32_t *place = &b->place[next[i].token];
             if (!*place) {
                 b->tokens[b->n] = (int32_t)next[i].token;
@@ -176,11 +178,11 @@ void engram_blend_fill(struct engram_blend *b, const struct engram_hit *hits, in
             used += p;
         }
         b->left -= used;
-        if (b->left < 0) b->left = 0; /* counts of a forged table may exceed their total */
+        if (b->left < 0) b->left = 0; /* the counts of a forged table may exceed their total */
     }
 }
 
-/* ---- w ---- */
+/* ---- the weight w ---- */
 
 float engram_cover(float cover, const struct engram_hit *hits, int n_hit) {
     float x = n_hit ? (float)(hits[0].order - ENGRAM_MIN_ORDER) / 6 : 0;
@@ -204,7 +206,7 @@ void engram_features(const struct engram_hit *hits, int n_hit, const struct engr
     float p_model = favourite >= 0 ? expf(logits[favourite] - row->norm) : 0;
     memset(f, 0, ENGRAM_N_FEATURE * sizeof *f);
     f[0] = 1;
-    if (order > ENGRAM_MIN_ORDER) f[order - ENGRAM_MIN_ORDER] = 1; /* 1..6: orders 3..8 */
+    if (order > ENGRAM_MIN_ORDER) f[order - ENGRAM_MIN_ORDER] = 1; /* features 1..6: orders 3..8 */
     f[7] = log2f(1 + (float)h->total / h->unit);
     f[8] = log2f(1 + (float)h->n_doc);
     f[9] = log2f((float)h->n_next);
@@ -315,7 +317,7 @@ static void add(struct engram_mixer *m, int32_t token, float odds) {
     m->boost[token] += odds;
 }
 
-/* Odds of a weight; the logistic function reaches 1 in floats. */
+/* Returns the odds of a weight. Bounded, because the logistic function can round to 1 in floats. */
 static float odds_of(float w) { return w < 0.9999f ? w / (1 - w) : 9999; }
 
 void engram_mixer_apply(struct engram_mixer *m, float *logits) {
@@ -344,7 +346,7 @@ void engram_mixer_apply_few(struct engram_mixer *m, float *logits, const struct 
             add(m, r[i].token, m->use.alpha * r[i].odds);
     for (int32_t i = 0; i < m->n_touched; i++) {
         int32_t t = m->touched[i];
-        /* ratio to what the model gives; -infinity stays: a ban is a ban */
+        /* p is the model's share of the mixture before the boost; a banned token, -infinity, stays banned */
         float p = expf(logits[t] - row->norm) * to_model;
         if (logits[t] > -INFINITY) {
             if (p > 1e-30f) logits[t] += log1pf(m->boost[t] / p);

@@ -8,21 +8,21 @@
 #include "base/mem.h"
 
 enum {
-    MAX_WORDS = 64,     /* of a question */
-    MAX_SENTENCES = 64, /* looked at */
+    MAX_WORDS = 64,     /* words of a question */
+    MAX_SENTENCES = 64, /* sentences that are ranked */
     MAX_ANCHORS = 8,
     RARE_DOCS = 3,
-    WINDOW = 400,       /* tokens on each side of a place that names an anchor */
-    MIN_ANCHOR = 4,     /* bytes */
-    LONG_QUESTION = 40, /* words: one that brings its own text needs no other */
+    WINDOW = 400,       /* tokens on each side of an anchor's position in the text */
+    MIN_ANCHOR = 4,     /* bytes of an anchor */
+    LONG_QUESTION = 40, /* words: a longer question contains its own text and needs no recall */
 };
 
-/* e^rank: how much a sentence gains by a word that it shares and the others lack. */
+/* Sharpness of the ranking: the weight of a sentence is e^(sharpness * score). */
 static const float sharpness = 4;
-/* Against a name or a number, as the beginning of an answer. */
+/* Value of a common word as the beginning of an answer, compared with a name or a number. */
 static const float common_word = 0.03f;
-/* How strongly recalled text begins (fully where the model gives its first tokens at least `likely`), goes
- * on within a word, to a further name or number, and to a common word. */
+/* Odds of recalled text: for its first token (fully if the model gives the first tokens at least `likely`), for
+ * continuing within a word, for a further name or number, and for a common word. */
 static const float likely = 0.003f, sure = 0.03f, odds_first = 60, odds_within = 300,
                    odds_between = 300, odds_common = 3;
 
@@ -38,9 +38,9 @@ struct sentence {
 
 struct gathering {
     const struct tok *tok;
-    struct word words[MAX_WORDS]; /* of the question */
+    struct word words[MAX_WORDS]; /* words of the question */
     int n_word;
-    struct buf text; /* sentences that were found */
+    struct buf text; /* the sentences found */
     struct {
         size_t at, n;
     } spans[MAX_SENTENCES];
@@ -50,7 +50,7 @@ struct gathering {
 
 static bool is_word_byte(char c) { return isalnum((unsigned char)c) || (unsigned char)c >= 128; }
 
-/* The next word of s from *at on; false: none. */
+/* Finds the next word of s at or after *at; false: none. */
 static bool next_word(struct slice s, size_t *at, struct slice *word) {
     while (*at < s.n && !is_word_byte(s.p[*at])) ++*at;
     size_t begin = *at;
@@ -59,7 +59,8 @@ static bool next_word(struct slice s, size_t *at, struct slice *word) {
     return word->n > 0;
 }
 
-/* Same word, or the same but for its ending: two thirds of the shorter one, four letters at least. */
+/* Returns true for the same word, possibly with another ending: two thirds of the shorter word, and at least four
+ * letters, must agree. */
 static bool is_alike(struct slice a, struct slice b) {
     size_t least = a.n < b.n ? a.n : b.n, n = 0;
     while (n < least && tolower((unsigned char)a.p[n]) == tolower((unsigned char)b.p[n])) n++;
@@ -67,14 +68,14 @@ static bool is_alike(struct slice a, struct slice b) {
     return n >= 4 && 3 * n >= 2 * least && a.n < n + 5 && b.n < n + 5;
 }
 
-/* ---- places that name what the question names ---- */
+/* ---- positions in the text of the question's names ---- */
 
 static bool is_end_of_sentence(const char *p, size_t n, size_t i) {
     if (p[i] == '\n') return true;
     return strchr(".!?", p[i]) && (i + 1 == n || isspace((unsigned char)p[i + 1]));
 }
 
-/* As a whole word: Vera does not stand in VeraCrypt. */
+/* Matches whole words only: "Vera" is not in "VeraCrypt". */
 static bool stands_in(struct slice s, struct slice anchor) {
     struct slice w;
     for (size_t at = 0; next_word(s, &at, &w);)
@@ -115,18 +116,20 @@ static void add_place(struct gathering *g, const struct engram_table *t, uint32_
     buf_fini(&text);
 }
 
-/* Names, and other words that are long enough for the tokenizer to have no short way to write them; of
- * Latin letters. Anything else is too often a chance: numbers, words to be sorted, strings to be copied. */
+/* Returns true for names, and for other words that are so long that the tokenizer needs many tokens; Latin letters
+ * only. Others match too often by chance: numbers, words to be sorted, strings to be copied. */
 static bool may_name(struct slice w, size_t n_tok, bool is_first) {
     for (size_t i = 0; i < w.n; i++) {
         unsigned char c = (unsigned char)w.p[i];
-        if (!isalpha(c) && (c < 0x80 || c > 0xc5)) return false; /* UTF-8 of U+00C0 to U+017F */
+        /* the first bytes of U+00C0 to U+017F in UTF-8 */
+        if (!isalpha(c) && (c < 0x80 || c > 0xc5)) return false;
     }
     if (!isupper((unsigned char)w.p[0])) return n_tok > 3;
-    return n_tok >= (is_first ? 3 : ENGRAM_MIN_ORDER); /* any word is capital at the beginning */
+    /* at the beginning, any word has a capital letter */
+    return n_tok >= (is_first ? 3 : ENGRAM_MIN_ORDER);
 }
 
-/* Looks the word up as it stands within a text: behind a space. */
+/* Looks up the word in the form that it has within a text: with a space before it. */
 static void try_anchor(struct gathering *g, const struct engram_table *t, struct word *w) {
     char spaced[128];
     struct engram_hit hits[ENGRAM_N_ORDER];
@@ -146,7 +149,7 @@ static void try_anchor(struct gathering *g, const struct engram_table *t, struct
     mem_free(ids);
 }
 
-/* ---- ranks ---- */
+/* ---- ranking of sentences ---- */
 
 static bool has_word(struct slice s, struct slice word) {
     struct slice w;
@@ -161,7 +164,7 @@ static bool in_question(const struct gathering *g, struct slice word) {
     return false;
 }
 
-/* A shared word counts for more the fewer sentences have it. */
+/* Scores the sentences. A shared word counts more if fewer sentences have it. */
 static void rank(const struct gathering *g, struct sentence *s) {
     for (int w = 0; w < g->n_word; w++) {
         int n_has = 0;
@@ -206,8 +209,8 @@ static int add_candidate(struct gathering *g, struct slice text, float weight, s
     return 0;
 }
 
-/* What a question asks for is seldom a word that every text has: names, numbers and words that the
- * tokenizer has no single token for count fully. */
+/* Returns the value of a word as an answer. The answer to a question is seldom a common word: names, numbers and
+ * words that are not a single token count fully. */
 static float worth(const struct gathering *g, struct slice word, bool is_first) {
     if (isdigit((unsigned char)word.p[0]) || (is_proper(word) && !is_first)) return 1;
     return tok_find(g->tok, word.p, word.n) < 0 ? 1 : common_word;
@@ -221,7 +224,7 @@ static int add_candidates(struct gathering *g, const struct sentence *s, struct 
         last.n = 0;
         for (size_t at = 0; !rc && next_word(s->s, &at, &word); last = word) {
             if (in_question(g, word)) continue;
-            /* the second word of a name or a date begins nothing */
+            /* an answer does not begin with the second word of a name or a date */
             bool goes_on = last.n && last.p + last.n + 1 == word.p && is_proper(last) &&
                            is_proper(word) && !in_question(g, last) && last.p != s->s.p;
             if (goes_on || (last.n && last.p == s->s.p && last.p + last.n + 1 == word.p &&
@@ -288,7 +291,7 @@ int engram_recall_new(struct engram_recall **out, const struct engram_table *con
 
 void engram_recall_free(struct engram_recall *r) { mem_free(r); }
 
-/* ---- following ---- */
+/* ---- following the answer ---- */
 
 void engram_follow_start(struct engram_follow *f, const struct engram_recall *r) {
     f->r = r;
@@ -326,7 +329,7 @@ int32_t engram_follow_list(const struct engram_follow *f, int32_t n_ahead, int32
     for (int32_t i = 0; i < f->r->n; i++) {
         const struct engram_candidate *c = &f->r->candidates[i];
         if (f->share[i] <= 0) continue;
-        /* line breaks in front do not count as tokens of the answer */
+        /* leading line breaks do not count as tokens of the answer */
         int32_t from = f->depth ? f->depth + n_ahead : 0, to = f->depth + n_ahead;
         for (int32_t k = from; k <= to && k < c->n; k++) {
             if (n == cap) return -1;
@@ -360,11 +363,11 @@ const struct engram_recalled *engram_follow_next(struct engram_follow *f, const 
         sum += f->next[k].odds;
     }
     float odds = f->is_within ? odds_within : is_common ? odds_common : odds_between;
-    if (f->depth == 0) { /* the model must have thought of something like it */
+    if (f->depth == 0) { /* the model must itself give some probability to the first token */
         float doubt = 1 - row->p_first;
         odds = odds_first * (doubt < sure ? doubt / sure : 1) *
                (mass < likely ? sqrtf(mass / likely) : 1);
-    } else if (!f->is_within) { /* until the model is sure of an end */
+    } else if (!f->is_within) { /* odds fall as the model becomes sure that the answer ends */
         float end = 0;
         for (int32_t i = 0; i < f->r->n_end; i++) end += expf(logits[f->r->ends[i]] - row->norm);
         odds *= end < 1 ? (1 - end) * (1 - end) * (1 - end) : 0;

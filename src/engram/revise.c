@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-/* Weight of a document of that age; 0: it goes. At least one sixteenth until then. */
+/* Returns the weight of a document of that age, at least one sixteenth; 0: the document is too old and is dropped. */
 static uint32_t aged_weight(const struct engram_revision *r, int64_t time) {
     double age = (double)(r->now - time);
     if (age > r->drop) return 0;

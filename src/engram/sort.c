@@ -1,6 +1,6 @@
-/* sort.c: external sort of positions. A run is what fits into memory: a radix sort by the three newest
- * tokens packed into one word, then those that are equal by looking at the text (a third of the time of a sort by
- * comparison alone); or the order of a table that is kept. Runs are merged through a heap. */
+/* sort.c: external sort of positions. A run is what fits into memory. It is sorted by radix sort on the three
+ * newest tokens, packed into one word, then equal keys by comparing the text: one third of the time of a sort by
+ * comparison only. The order of a reused table is also a run. Runs are merged through a heap. */
 #include "engram/sort_impl.h"
 
 #include <stdlib.h>
@@ -16,8 +16,8 @@ struct item {
 };
 
 struct run {
-    const struct engram_kept *kept; /* borrowed; NULL: in the spill */
-    uint64_t at, left;              /* positions there: next to read, not yet read */
+    const struct engram_kept *kept; /* borrowed; NULL: the run is in the spill file */
+    uint64_t at, left;              /* positions in the run: next to read, not yet read */
     uint32_t *buffer;               /* owned [RUN_BUFFER] */
     uint32_t n, next;
 };
@@ -25,13 +25,13 @@ struct run {
 struct engram_sort {
     const uint32_t *text; /* borrowed */
     FILE *spill;          /* borrowed */
-    struct item *items;   /* owned; the one run where everything fits */
+    struct item *items;   /* owned; the only run if everything fits */
     struct item *spare;   /* owned, of the same size */
     size_t n_item, next_item, cap;
     uint64_t spilled;
     struct run *runs; /* owned */
     uint32_t n_run;
-    uint32_t *heap; /* owned: runs by their next position's context */
+    uint32_t *heap; /* owned: runs, ordered by the context of their next position */
     uint32_t n_heap;
 };
 
@@ -62,7 +62,7 @@ static uint64_t key_of(const uint32_t *text, uint32_t pos) {
     return key;
 }
 
-/* One pass, stable; false: all have the same digit, nothing moved. */
+/* One stable pass. Returns false if all digits are equal; then nothing was moved. */
 static bool pass_by_digit(const struct item *from, struct item *to, size_t n, int shift) {
     size_t at[1 << DIGIT] = {0}, sum = 0;
     const uint64_t mask = (1 << DIGIT) - 1;
@@ -77,7 +77,7 @@ static bool pass_by_digit(const struct item *from, struct item *to, size_t n, in
     return true;
 }
 
-/* Items come by position, and equal contexts stay so. */
+/* Items are added in order of position, and the sort keeps this order for equal contexts. */
 static void sort_run(struct engram_sort *s) {
     size_t n = s->n_item;
     for (int shift = 0; n && shift < KEY_BITS; shift += DIGIT) {
@@ -103,7 +103,7 @@ static int spill_run(struct engram_sort *s) {
     return 0;
 }
 
-/* Positions of the old text -> of the new one. */
+/* Reads positions of the old text and converts them to positions of the new text. */
 static int refill_kept(struct run *r) {
     const struct engram_table *t = r->kept->t;
     while (r->left && r->n < RUN_BUFFER) {
@@ -175,7 +175,8 @@ int engram_sort_new(struct engram_sort **out, const uint32_t *text, uint64_t n_m
     if (!s) return CHIMERE_ENOMEM;
     s->text = text;
     s->spill = spill;
-    s->cap = memory_bytes / 2 / sizeof *s->items; /* sorting takes as much again */
+    /* half of the memory: sorting needs a second array of the same size */
+    s->cap = memory_bytes / 2 / sizeof *s->items;
     if (s->cap > n_most) s->cap = n_most;
     if (s->cap < 1) s->cap = 1;
     s->items = mem_alloc_array(s->cap, sizeof *s->items);
@@ -219,7 +220,7 @@ int engram_sort_begin(struct engram_sort *s) {
     return 0;
 }
 
-/* What stands before a position that is due soon. */
+/* Prefetches the text before a position that will be compared soon. */
 static void ask_for(const struct engram_sort *s, uint32_t pos) {
     __builtin_prefetch(s->text + pos);
     __builtin_prefetch(s->text + pos - (pos < ENGRAM_MAX_ORDER ? pos : ENGRAM_MAX_ORDER));

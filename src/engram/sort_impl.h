@@ -1,6 +1,6 @@
-/* sort_impl.h: the positions of a text in the order of their contexts, read newest token first.
+/* sort_impl.h: sorts the positions of a text by their contexts, read newest token first.
  *
- * Positions come sorted by a table that they stand in already, or are sorted here; all are merged. */
+ * Positions of a reused table are already sorted; others are sorted here; all are merged. */
 #ifndef CHIMERE_ENGRAM_SORT_IMPL_H
 #define CHIMERE_ENGRAM_SORT_IMPL_H
 
@@ -10,16 +10,17 @@
 
 struct engram_sort;
 
-/* The documents of a table that stand in the new text too, in the same sequence. */
+/* The documents of a table that are also in the new text, in the same sequence. */
 struct engram_kept {
     const struct engram_table
-        *t;          /* borrowed, as the others until engram_sort_free; it has its order */
-    uint32_t *begin; /* [n_doc] of each in the new text; 0: gone */
-    uint32_t *near;  /* of engram_near_new */
+        /* borrowed, like the others, until engram_sort_free; its order must be present */
+        *t;
+    uint32_t *begin; /* [n_doc] start of each document in the new text; 0: not in it */
+    uint32_t *near;  /* from engram_near_new */
 };
 
-/* The last document that begins at or before each 64th position, so that the one of any position is a few steps
- * away: [n_text / 64 + 1], by mem_free; NULL: out of memory. */
+/* Returns, for each 64th position, the last document that begins at or before it, so that the document of any
+ * position is found in a few steps. [n_text / 64 + 1], freed with mem_free; NULL: out of memory. */
 uint32_t *engram_near_new(const struct engram_doc_disk *docs, uint32_t n_doc, uint64_t n_text);
 static inline uint32_t engram_near_doc(const uint32_t *near, const struct engram_doc_disk *docs,
                                        uint32_t n_doc, uint32_t pos) {
@@ -28,21 +29,22 @@ static inline uint32_t engram_near_doc(const uint32_t *near, const struct engram
     return i;
 }
 
-/* text is borrowed until engram_sort_free. At most n_most positions will be added; what does not fit
- * memory_bytes goes to `spill`, an empty file open for reading and writing, borrowed too. All of these:
- * CHIMERE_ENOMEM, _EIO, _ELIMIT, _EFORMAT: the order of a table that was kept is no order. */
+/* text is borrowed until engram_sort_free. At most n_most positions will be added. Positions that do not fit in
+ * memory_bytes are written to `spill`, an empty file open for reading and writing, also borrowed. The functions
+ * below return CHIMERE_ENOMEM, _EIO, _ELIMIT, or _EFORMAT if the order of a reused table is invalid. */
 int engram_sort_new(struct engram_sort **out, const uint32_t *text, uint64_t n_most,
                     size_t memory_bytes, FILE *spill);
-/* Those of the documents in text[from..to). */
+/* Adds the positions of the documents in text[from..to). */
 int engram_sort_add(struct engram_sort *s, uint32_t from, uint32_t to);
 int engram_sort_keep(struct engram_sort *s, const struct engram_kept *k);
-int engram_sort_begin(struct engram_sort *s); /* after all of these, before the first _next */
-/* The next position: 1; 0 at the end. Positions of one context come by position. */
+/* call it after all positions are added, before the first _next */
+int engram_sort_begin(struct engram_sort *s);
+/* Returns 1 and the next position; 0 at the end. Positions with equal contexts are in ascending order. */
 int engram_sort_next(struct engram_sort *s, uint32_t *pos);
 void engram_sort_free(struct engram_sort *s);
 
-/* Order of the contexts before two positions, by position where they are equal; *shared: how many tokens
- * they share, up to ENGRAM_MAX_ORDER. Nothing behind a boundary is read. */
+/* Compares the contexts before two positions; equal contexts are ordered by position. *shared: number of equal
+ * tokens, up to ENGRAM_MAX_ORDER. Tokens before a document boundary are not read. */
 static inline int engram_compare(const uint32_t *text, uint32_t a, uint32_t b, int *shared) {
     int n = 0;
     for (; n < ENGRAM_MAX_ORDER; n++) {
@@ -56,7 +58,7 @@ static inline int engram_compare(const uint32_t *text, uint32_t a, uint32_t b, i
     return a < b ? -1 : a > b;
 }
 
-/* Whether a position stands behind a context of at least ENGRAM_MIN_ORDER tokens. */
+/* Returns true if at least ENGRAM_MIN_ORDER tokens of the document precede the position. */
 static inline bool engram_is_wanted(const uint32_t *text, uint32_t pos) {
     return pos > ENGRAM_MIN_ORDER && text[pos] != ENGRAM_BOUNDARY &&
            text[pos - 1] != ENGRAM_BOUNDARY && text[pos - 2] != ENGRAM_BOUNDARY;

@@ -12,21 +12,23 @@
 
 enum { MAX_NAME = 64, LOAD_MOST = 1 << 30 };
 
-struct engram_lease { /* an open table with its count; what is handed out is this, shared */
+/* an open table and its number of leases; all leases of a table share this struct */
+struct engram_lease {
     struct engram_lease *next;
     struct engram_store *store; /* borrowed */
     struct engram_table *table; /* owned */
     char *path;                 /* owned */
-    struct fs_info file;        /* as it was when it was loaded */
+    struct fs_info file;        /* state of the file when it was loaded */
     int32_t n_lease;
     bool is_current;
 };
 
 struct engram_store {
-    pthread_mutex_t lock; /* guards the list and its counts */
+    pthread_mutex_t lock; /* protects the list and its counts */
     struct engram_lease *tables;
-    char *dir;   /* owned */
-    bool is_own; /* dir is the user's data directory: what came with the program stands behind it */
+    char *dir; /* owned */
+    /* dir is the user's data folder; tables shipped with the program are searched after it */
+    bool is_own;
     uint64_t tok_hash;
     uint32_t n_vocab;
 };
@@ -73,7 +75,8 @@ static bool is_same_file(const struct fs_info *a, const struct fs_info *b) {
            a->mtime_ns == b->mtime_ns;
 }
 
-/* With the lock: takes tables out of the list that nobody uses and that are not current. */
+/* Call it with the lock held. Removes tables from the list that have no lease and are not current, and returns
+ * them. */
 static struct engram_lease *sweep(struct engram_store *s) {
     struct engram_lease *gone = NULL;
     for (struct engram_lease **at = &s->tables, *l; (l = *at);) {
@@ -95,8 +98,8 @@ static void drop_all(struct engram_lease *gone) {
     }
 }
 
-/* With the lock: the current table of that path if it is still the file st, counted; else the path has no
- * current table any more. */
+/* Call it with the lock held. Returns the current table of the path, with one more lease, if st still describes
+ * its file. Otherwise the path has no current table afterwards. */
 static struct engram_lease *take_known(struct engram_store *s, const char *path,
                                        const struct fs_info *st) {
     for (struct engram_lease *l = s->tables; l; l = l->next) {
@@ -142,7 +145,8 @@ int engram_store_take_path(struct engram_store *s, const char *path, struct engr
     l->n_lease = 1;
     l->is_current = true;
     pthread_mutex_lock(&s->lock);
-    take_known(s, path, NULL); /* what another thread opened meanwhile serves its leases only */
+    /* if another thread opened the table meanwhile, its copy only serves its own leases */
+    take_known(s, path, NULL);
     l->next = s->tables;
     s->tables = l;
     pthread_mutex_unlock(&s->lock);
@@ -173,7 +177,7 @@ int engram_store_take(struct engram_store *s, const char *owner, const char *nam
         return engram_store_take_path(s, path, out, e);
     if ((size_t)snprintf(path, sizeof path, "%s/%s.engram", s->dir, name) >= sizeof path)
         return err_set(e, CHIMERE_ELIMIT, "engram: the path of the tables is too long");
-    /* the tables that came with the program, unless the user has one of that name */
+    /* tables shipped with the program, unless the user has one with that name */
     char shipped[96];
     snprintf(shipped, sizeof shipped, "engram/%s.engram", name);
     if (s->is_own && !file_exists(path)) file_find_data(shipped, path, sizeof path);

@@ -67,7 +67,8 @@ static int check_header(struct engram_table *t, struct err *e) {
     return rc;
 }
 
-/* Documents tile the text: one boundary, then tokens, and so on. Names and sources lie inside. */
+/* Checks that documents cover the text: a boundary, then tokens, and so on; and that names and sources are within
+ * their sections. */
 static int check_docs(struct engram_table *t, struct err *e) {
     const struct engram_header *h = &t->h;
     uint64_t at = 1, n_wanted = 0;
@@ -93,12 +94,12 @@ static int check_docs(struct engram_table *t, struct err *e) {
     return 0;
 }
 
-/* Ids of the text index arrays elsewhere: a table without a valid checksum is never open, one with a forged
- * checksum must still not lead out of bounds. */
+/* Checks the token ids of the text, because other code uses them as array indices. A table with an invalid
+ * checksum is never opened, but one with a forged checksum must not cause an access out of bounds. */
 static int check_text(const struct engram_table *t, struct err *e) {
     uint32_t top = 0;
     for (uint64_t i = 0; i < t->h.n_text; i++) {
-        uint32_t x = t->text[i] + 1; /* boundaries become 0 */
+        uint32_t x = t->text[i] + 1; /* a boundary becomes 0 */
         top = x > top ? x : top;
     }
     return top > t->h.n_vocab ? bad(t, e, "a token beyond the vocabulary") : 0;
@@ -204,7 +205,7 @@ void engram_table_close(struct engram_table *t) {
 
 enum { LARGE_PAGE = 2 << 20 };
 
-/* The whole file, read into pages of our own: large ones where it has two megabytes. */
+/* Reads the whole file into private memory; uses large pages if the file has at least two megabytes. */
 static int read_all(struct engram_table *t, const char *path, int fd, uint64_t size,
                     struct err *e) {
     unsigned char *p =
@@ -229,7 +230,7 @@ static int read_all(struct engram_table *t, const char *path, int fd, uint64_t s
     return 0;
 }
 
-/* Lookups need no order: its pages go back. It is the last section. */
+/* Lookups do not need the order, so its pages are freed. It is the last section. */
 static void drop_order(struct engram_table *t) {
     if (!t->order) return;
     t->order = NULL;
@@ -245,7 +246,7 @@ int engram_table_load(struct engram_table **out, const char *path, uint64_t max_
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool fits = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0 &&
                 (uint64_t)st.st_size <= max_bytes;
-    if (!fits) { /* mapped, or refused with a reason */
+    if (!fits) { /* the file is mapped instead, or refused with a reason */
         if (fd >= 0) close(fd);
         return engram_table_open(out, path, tok_hash, n_vocab, e);
     }
@@ -262,7 +263,7 @@ int engram_table_load(struct engram_table **out, const char *path, uint64_t max_
     return rc;
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 void engram_table_info(const struct engram_table *t, struct engram_info *out) {
     const struct engram_header *h = &t->h;
@@ -295,7 +296,7 @@ bool engram_table_doc(const struct engram_table *t, uint32_t i, struct engram_do
 }
 
 bool engram_table_doc_at(const struct engram_table *t, uint32_t pos, struct engram_doc *out) {
-    uint32_t low = 0, high = t->h.n_doc; /* the last document that begins at or before pos */
+    uint32_t low = 0, high = t->h.n_doc; /* find the last document that begins at or before pos */
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
         if (t->docs[mid].begin <= pos) low = mid + 1;
@@ -313,7 +314,7 @@ struct slice engram_table_source(const struct engram_table *t, uint32_t i, uint6
 
 /* ---- verification ---- */
 
-/* The context of `order` tokens before pos lies in one document and hashes to where the slot stands. */
+/* Checks that the context of `order` tokens before pos is in one document and that its hash matches the slot. */
 static bool is_slot_right(const struct engram_table *t, const struct engram_slot *s,
                           uint64_t bucket) {
     int order = s->order & ~ENGRAM_SLOT_UNIQUE;
@@ -346,7 +347,7 @@ static bool is_record_right(const struct engram_table *t, uint32_t record) {
     return sum <= head[0];
 }
 
-/* As many as there are, strictly ascending: all of them. */
+/* Checks that all positions are present, in strictly ascending order. */
 static bool is_order_right(const struct engram_table *t) {
     int shared;
     for (uint64_t i = 0; i < t->h.n_order; i++)

@@ -1,9 +1,9 @@
-/* table_impl.h: version 2 of the table's format, little-endian throughout.
+/* table_impl.h: version 2 of the table format, little-endian throughout.
  *
- * The file is the text itself, as tokens, and an index over its contexts. So a context's key need not be
- * stored (a slot points to one place where it stands), every record knows the documents it comes from
- * (provenance, time stamp and weight are theirs), and merge, decay and forget are a choice of documents
- * and a new index.
+ * The file contains the text itself, as tokens, and an index over its contexts. This has three uses. The key of a
+ * context need not be stored, because a slot points to a position where the context occurs. Every record knows the
+ * documents that it comes from (provenance, time stamp and weight belong to documents). And merge, decay and
+ * forget only choose documents and build a new index.
  *
  *   offset  size            section
  *   0       512             header, struct engram_header
@@ -12,23 +12,24 @@
  *   ...     16 * n_source   sources, struct engram_source_disk
  *   ...     name_bytes      names of the sources, UTF-8 without terminators
  *   ...     record_bytes    records: uint32 total, uint32 n_next, n_next * {uint32 token, uint32 count}
- *   ...     64 * n_bucket   slots, four in a bucket of a cache line, struct engram_slot
- *   ...     4 * n_order     order: the positions behind two tokens or more by context, newest token first,
- *                           then by position; 0: not there. What is built from this table need not sort
- *                           the documents that stay. Lookups never read it
+ *   ...     64 * n_bucket   slots, struct engram_slot; a bucket has four and is one cache line
+ *   ...     4 * n_order     order: the positions with two preceding tokens or more, sorted by context, newest
+ *                           token first, then by position; size 0: absent. A table built from this one need
+ *                           not sort the documents that it keeps. Lookups never read it
  *
- * Sections start on multiples of 64; gaps are zero. body_hash is hash_bytes of everything behind the
- * header, header_hash of the header with that field zero.
+ * Sections start at multiples of 64; gaps are zero. body_hash is hash_bytes of everything after the header,
+ * header_hash is the hash of the header with that field zero.
  *
- * A position p stands for the context that ends before text[p] and its continuation text[p]. An entry is
- * one context of `order` tokens; its key is engram_key() over them, newest first; its bucket is
- * key * n_bucket >> 64, or one of the next max_probe - 1; a bucket with a free slot ends the search.
- * Which entries there are: every context of order 2..8 that stands at two positions or more; and for a
- * position whose context is unique, only the shortest context that is (order 2 at least): the longer
- * ones are checked against the text. That keeps the table to about two entries a token.
+ * A position p stands for the context that ends before text[p] and for its continuation text[p]. An entry is one
+ * context of `order` tokens. Its key is engram_key() over them, newest first. Its bucket is key * n_bucket >> 64,
+ * or one of the next max_probe - 1; a bucket with a free slot ends the search. There is an entry for every context
+ * of order 2..8 that occurs at two positions or more. If the context of a position is unique, only the shortest
+ * unique one has an entry (order 2 at least); the longer ones are checked against the text. That limits the table
+ * to about two entries per token.
  *
- * Continuations stand in the slot itself where there is one and its weight fits 16 bits (record 0), else in
- * the record at 8 * record: by weight, descending, then token; at most ENGRAM_MAX_NEXT. */
+ * If a context has one continuation and its weight fits 16 bits, the slot itself contains it (record 0). Otherwise
+ * the continuations are in the record at 8 * record: by weight, descending, then by token; at most
+ * ENGRAM_MAX_NEXT. */
 #ifndef CHIMERE_ENGRAM_TABLE_IMPL_H
 #define CHIMERE_ENGRAM_TABLE_IMPL_H
 
@@ -44,7 +45,7 @@ enum {
     ENGRAM_BUCKET = 4,
     ENGRAM_MAX_PROBE = 64,
     ENGRAM_MAX_SOURCE_NAME = 4096,
-    ENGRAM_SLOT_UNIQUE = 0x80, /* in slot.order: the context stands at one position */
+    ENGRAM_SLOT_UNIQUE = 0x80, /* in slot.order: the context occurs at one position */
 };
 
 struct engram_header {
@@ -82,15 +83,16 @@ _Static_assert(sizeof(struct engram_source_disk) == 16, "source layout");
 struct engram_slot { /* all zero: free */
     uint32_t tag;    /* low half of the key */
     uint32_t pos;
-    uint32_t record; /* in units of 8 bytes, the first is never used; 0: see the text at pos */
-    uint16_t count;  /* weight where record is 0 */
-    uint8_t n_doc;   /* at most 255 */
+    /* in units of 8 bytes, the first is never used; 0: the continuation is at pos in the text */
+    uint32_t record;
+    uint16_t count; /* weight if record is 0 */
+    uint8_t n_doc;  /* at most 255 */
     uint8_t order;
 };
 _Static_assert(sizeof(struct engram_slot) == 16, "slot layout");
 
 struct engram_table {
-    struct file_map map;       /* owned; empty over memory that was loaded, or is a caller's */
+    struct file_map map;       /* owned; empty if the table is in loaded or borrowed memory */
     const char *name;          /* owned */
     const unsigned char *data; /* view of map or loaded, or borrowed until engram_table_close */
     uint64_t size;
@@ -101,8 +103,8 @@ struct engram_table {
     const char *names;
     const unsigned char *records;
     const struct engram_slot *slots;
-    const uint32_t *order; /* NULL: it has none, or was loaded for lookups */
-    void *loaded;          /* owned, by munmap; NULL: not ours */
+    const uint32_t *order; /* NULL: the file has none, or it was freed after loading */
+    void *loaded;          /* owned, freed by munmap; NULL: not allocated here */
     size_t loaded_bytes;
     struct { /* version 1 */
         uint32_t order, n_slot;
@@ -111,7 +113,7 @@ struct engram_table {
     } old;
 };
 
-/* Running hash of a context, from its newest token backwards; the key of the first k tokens is
+/* Extends the hash of a context by one token, from the newest token backwards. The key of the first k tokens is
  * engram_key(acc, k). */
 static inline uint64_t engram_hash_step(uint64_t acc, uint32_t token) {
     acc = (acc ^ token) * 0x9e3779b97f4a7c15ULL;
