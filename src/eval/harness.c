@@ -41,7 +41,7 @@ int eval_check_item(const json_t *item, struct err *e) {
     if (limit < 1 || limit > 1 << 20)
         return err_set(e, CHIMERE_EFORMAT, "field max_tokens: expected 1 to %d, got %lld", 1 << 20,
                        (long long)limit);
-    struct score s; /* a rule that does not hold together shows now, not after minutes */
+    struct score s; /* check the item's rule now, not after minutes of generation */
     return score_answer(item, "", 0, &s, e);
 }
 
@@ -104,10 +104,10 @@ int eval_load_folder(json_t *items, const char *dir, size_t n_max,
 /* ---- one answer ---- */
 
 struct slot {
-    const json_t *item; /* borrowed; NULL: free */
+    const json_t *item; /* borrowed; NULL: the slot is free */
     struct answer *answer;
     int32_t *ids;                /* owned until the answer is freed */
-    struct ngram_memory *memory; /* likewise; NULL: none */
+    struct ngram_memory *memory; /* owned in the same way; NULL: none */
     struct buf text;
 };
 
@@ -163,7 +163,7 @@ static void release(struct slot *s) {
     s->item = NULL;
 }
 
-/* By the item's rule, or by the host if the rule is a program's tests. */
+/* Scores a text by the item's rule. If the rule consists of a program's tests, the host runs them. */
 static int score_text(const json_t *item, const struct buf *text, const struct eval_host *h,
                       struct score *sc, struct err *e) {
     int rc = score_answer(item, text->n ? text->p : "", text->n, sc, e);
@@ -174,7 +174,7 @@ static int score_text(const json_t *item, const struct buf *text, const struct e
     return h->judge(item, answer.p, answer.n, &sc->right, e);
 }
 
-/* *out is a new row; judged NULL: the text is scored. */
+/* Makes the result row of an item. judged NULL: the text is scored here. */
 static int make_row(json_t **out, const json_t *item, const struct buf *text, int64_t n_token,
                     const bool *judged, const struct eval_host *h, struct err *e) {
     struct score sc = {.right = judged && *judged};
@@ -191,7 +191,7 @@ static int make_row(json_t **out, const json_t *item, const struct buf *text, in
     return 0;
 }
 
-/* Waits for a slot's answer and appends its row to rows. */
+/* Waits for the answer in a slot and appends its row to rows. */
 static int finish(struct slot *s, json_t *rows, const struct eval_host *h, struct err *e) {
     answer_wait(s->answer);
     int rc = answer_err(s->answer)->code;
@@ -237,7 +237,7 @@ static json_t *summary(const char *skill, const struct tally *t) {
     return o;
 }
 
-/* Names of skills, in order of first appearance. */
+/* Returns the names of the skills, in order of first appearance. */
 static json_t *skills_of(const json_t *rows) {
     json_t *names = json_object(), *row;
     size_t i;
@@ -262,13 +262,13 @@ static void summarise(json_t *run, const json_t *rows) {
         json_array_append_new(list, summary(skill, &t));
     }
     json_array_foreach(rows, i, row) { count(&all, row); }
-    all.n_verdict = 0; /* the total counts answers */
+    all.n_verdict = 0; /* the total counts answers, not verdicts */
     json_object_set_new(run, "skills", list);
     json_object_set_new(run, "total", summary(NULL, &all));
     json_decref(names);
 }
 
-/* ---- the run, through a strategy ---- */
+/* ---- a run through a strategy ---- */
 
 struct crew {
     const json_t *items; /* borrowed */
@@ -280,7 +280,7 @@ struct crew {
     struct err err;
 };
 
-/* One item's row. Its texts are the thread's own until it is in its place. */
+/* Answers and scores one item. Until the row is stored, only this thread uses its objects. */
 static int answer_one(struct crew *c, size_t i, json_t **row, struct err *e) {
     struct eval_answer a = {.ms = 0};
     const json_t *item = json_array_get(c->items, i);
@@ -319,7 +319,8 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* Items share nothing but the reference counts of their own fields, which one thread alone touches. */
+/* Runs the worker threads. Items share nothing except the reference counts of their own fields, and only one
+ * thread uses an item. */
 static int run_crew(struct crew *c, struct err *e) {
     pthread_t threads[MAX_SLOTS];
     int32_t n = c->h->n_worker < MAX_SLOTS ? c->h->n_worker : MAX_SLOTS, started = 0;
@@ -370,12 +371,12 @@ static int run_strategy(json_t **run, const json_t *items, const struct eval_hos
     return c.rc;
 }
 
-/* ---- the run ---- */
+/* ---- a run through the engine ---- */
 
 int eval_run(json_t **run, const json_t *items, const struct eval_host *h, const char *model,
              struct err *e) {
     if (h->answer) return run_strategy(run, items, h, model, e);
-    /* twice as many answers as sequences, so that a slow one holds up nothing */
+    /* twice as many answers as sequences, so that a slow answer does not leave a sequence idle */
     size_t n_slot = h->n_seq < 1 ? 1 : (h->turn ? 1 : 2) * (size_t)h->n_seq,
            n = json_array_size(items), next = 0;
     if (n_slot > MAX_SLOTS) n_slot = MAX_SLOTS;
@@ -412,11 +413,11 @@ int eval_run(json_t **run, const json_t *items, const struct eval_host *h, const
     return rc;
 }
 
-/* ---- two runs ---- */
+/* ---- comparing two runs ---- */
 
 struct pairs {
     int64_t n, a, b, only_a, only_b;
-    struct cost { /* of pairs where both runs say it */
+    struct cost { /* sums over pairs in which both runs report the value */
         int64_t n;
         double sums[2], squares[3];
     } tokens, thinking;

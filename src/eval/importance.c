@@ -13,30 +13,31 @@
 #include "kernels/cpu/cpu.h"
 
 enum {
-    BLOCK = 256,  /* inputs whose correlations are kept */
-    PENDING = 8,  /* rows that are added to correlations at once */
-    ROWS = 32768, /* of a single matrix that correlations are taken from, evenly: 128 per unknown */
+    BLOCK = 256, /* number of inputs whose correlations with each other are kept */
+    PENDING = 8, /* rows that are added to the correlations together */
+    /* rows that a single matrix takes correlations from, evenly spaced: 128 per unknown */
+    ROWS = 32768,
 };
 
 struct matrix {
     char name[GGUF_MAX_NAME];
-    const struct weight *w; /* view: the slot that ops are called with */
+    const struct weight *w; /* view: the weight struct that is passed to ops */
     double *sums;           /* owned [n_mat, n_in]; NULL until first seen */
     uint64_t *counts;       /* owned [n_mat] */
     float *corr;            /* owned [n_mat, n_in, BLOCK]: sums of products; NULL: none */
-    float *pending;         /* owned [n_mat, PENDING, n_in]: rows that are not in corr yet */
-    uint64_t stride;        /* every so many rows are added to corr */
+    float *pending;         /* owned [n_mat, PENDING, n_in]: rows not yet added to corr */
+    uint64_t stride;        /* one in `stride` rows is added to corr */
 };
 
 struct importance {
-    struct matrix *matrices; /* owned [n]; sorted by name when the run is over */
+    struct matrix *matrices; /* owned [n]; sorted by name at the end of the run */
     size_t n, cap;
-    struct map by_slot; /* address of a weight -> index */
+    struct map by_slot; /* address of a weight struct -> index */
     int64_t n_chunk;
     int32_t chunk_size;
     bool correlations;
     uint64_t n_tok;
-    uint64_t corr_bytes; /* of the file */
+    uint64_t corr_bytes; /* bytes of all correlations in the file */
     bool failed;         /* out of memory while observing */
 };
 
@@ -58,8 +59,8 @@ static int add_matrix(struct importance *s, const char *name, const struct weigh
     return 0;
 }
 
-/* Fused tensors are multiplied through views: one of them stands for the file's tensor, as all views see
- * the same inputs. */
+/* Returns the weight struct that the ops receive. Fused tensors are multiplied through views; one view represents
+ * the tensor of the file, because all views have the same inputs. */
 static const struct weight *slot_of(const struct layer_weights *l, const struct weight *w) {
     if (w == &l->moe.gate_up) return &l->moe.up;
     if (w == &l->attn.qkv) return &l->attn.q;
@@ -69,7 +70,7 @@ static const struct weight *slot_of(const struct layer_weights *l, const struct 
     return w;
 }
 
-/* Every matrix of the file that layer il (or the model, -1) multiplies with. */
+/* Adds every matrix of the file that layer il multiplies with (-1: the model outside of layers). */
 static int add_layer(struct importance *s, const struct model *m, int32_t il, bool output,
                      struct err *e) {
     const struct layer_weights *l = il < 0 ? NULL : &m->weights.layer[il];
@@ -86,7 +87,7 @@ static int add_layer(struct importance *s, const struct model *m, int32_t il, bo
             if (il < 0 && (!output || w != &m->weights.global.output)) continue;
             if (!gguf_find_tensor(m->gguf, name)) {
                 if (il >= 0) continue;
-                snprintf(name, sizeof name, "token_embd.weight"); /* tied */
+                snprintf(name, sizeof name, "token_embd.weight"); /* tied embeddings */
             }
             rc = add_matrix(s, name, l ? slot_of(l, w) : w, e);
         }
@@ -111,14 +112,14 @@ static void allocate(struct importance *s, struct matrix *m) {
     s->failed |= !m->corr || !m->pending;
 }
 
-/* Adds the products of PENDING rows, of which those that are not there are zeros. */
+/* Adds the products of the PENDING rows to corr; missing rows are zero. */
 static void flush(const struct matrix *m, int32_t mat) {
     size_t n_in = (size_t)m->w->n_in;
     const float *x = m->pending + (size_t)mat * PENDING * n_in;
     float *corr = m->corr + (size_t)mat * n_in * BLOCK;
     for (size_t i = 0; i < n_in; i++, corr += BLOCK) {
         size_t first = i / BLOCK * BLOCK, n = n_in - first < BLOCK ? n_in - first : BLOCK;
-        /* from the multiple of 8 at or before the diagonal on: the rest is its mirror image */
+        /* start at the multiple of 8 at or before the diagonal: the rest is symmetric */
         for (size_t j = (i - first) / 8 * 8; j < n; j++) {
             float sum = 0;
             for (size_t r = 0; r < PENDING; r++) sum += x[r * n_in + i] * x[r * n_in + first + j];
@@ -135,7 +136,8 @@ static void observe_products(const struct matrix *m, int32_t mat, const float *x
     if (at + 1 == PENDING) flush(m, mat);
 }
 
-/* Rows of an earlier flush become zeros; then the lower triangle is filled. */
+/* Adds the remaining rows of each matrix, with zeros in place of missing ones; then copies the upper triangle to
+ * the lower one. */
 static void finish_products(const struct matrix *m) {
     size_t n_in = (size_t)m->w->n_in;
     for (int32_t mat = 0; m->corr && mat < m->w->n_mat; mat++) {
@@ -150,7 +152,7 @@ static void finish_products(const struct matrix *m) {
     }
 }
 
-/* Runs on the device's calling thread, in the middle of a forward. */
+/* Called on the thread that uses the device, during a forward pass. */
 static void observe(void *ud, const struct weight *w, int32_t mat, const float *x, int64_t x_stride,
                     int32_t n_row) {
     struct importance *s = ud;
@@ -180,7 +182,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const struct matrix *)a)->name, ((const struct matrix *)b)->name);
 }
 
-/* Drops what no op was called with. */
+/* Removes the matrices that no op was called with. */
 static void finish(struct importance *s) {
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++) finish_products(&s->matrices[i]);
@@ -275,14 +277,15 @@ static void add_tensors(const struct importance *s, struct gguf_writer *g) {
     }
 }
 
-/* Sums of products become correlations, of which halves hold four digits whatever the inputs' scale. */
+/* Converts sums of products to correlations. In half precision they have four digits whatever the scale of the
+ * inputs. */
 static int write_correlations(const struct matrix *m, struct gguf_writer *g, struct err *e) {
     size_t n = (size_t)(m->w->n_mat * m->w->n_in);
     uint16_t row[BLOCK];
     int rc = 0;
     for (size_t i = 0; i < n && !rc; i++) {
         size_t own = i % (size_t)m->w->n_in % BLOCK,
-               first = i - own; /* of the block in its matrix */
+               first = i - own; /* first row of the block in its matrix */
         for (size_t j = 0; j < BLOCK; j++) {
             double v = 0;
             if (first % (size_t)m->w->n_in + j < (size_t)m->w->n_in) {

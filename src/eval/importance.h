@@ -1,11 +1,12 @@
-/* importance.h: collects an importance matrix: for every weight matrix the sum of squares of each of its
- * inputs over a text, and how many rows were summed; for each expert where there are several.
+/* importance.h: collects an importance matrix: for every weight matrix (and every expert), the sum of squares of
+ * each input over a text, and the number of rows in the sum.
  *
- * Written as GGUF, in the form that the field's quantisers read: general.type "imatrix", imatrix.datasets,
- * imatrix.chunk_count, imatrix.chunk_size, and for each matrix NAME the tensors NAME.in_sum2 f32
- * [n_in, n_mat] and NAME.counts f32 [1, n_mat], in the order of names; with correlations also NAME.in_corr f16
- * [256, n_in, n_mat]: for each input its correlation, sum x y / sqrt(sum x x sum y y), with each input of its block of
- * 256. A matrix of more than IMPORTANCE_MATRIX_CORR bytes of them, or behind IMPORTANCE_ALL_CORR, has none. */
+ * Written as GGUF in the form that other quantizers read: general.type "imatrix", imatrix.datasets,
+ * imatrix.chunk_count, imatrix.chunk_size, and for each matrix NAME, in the order of names, the tensors
+ * NAME.in_sum2 f32 [n_in, n_mat] and NAME.counts f32 [1, n_mat]. With correlations also NAME.in_corr f16 [256,
+ * n_in, n_mat]: the correlation of each input with each input of its block of 256, sum x y / sqrt(sum x x sum y
+ * y). A matrix has no correlations if they would exceed IMPORTANCE_MATRIX_CORR bytes, or IMPORTANCE_ALL_CORR bytes
+ * together with those of earlier matrices. */
 #ifndef CHIMERE_EVAL_IMPORTANCE_H
 #define CHIMERE_EVAL_IMPORTANCE_H
 
@@ -16,22 +17,23 @@
 
 struct importance_params {
     struct windows_params windows;
-    bool output;       /* the output matrix too, which costs logits of every position */
-    bool correlations; /* takes twice the file's bytes of memory */
+    /* also collect for the output matrix, which requires logits at every position */
+    bool output;
+    bool correlations; /* needs memory of twice the file's size */
 };
 
 struct importance;
 
-/* Runs the text's windows through the model, whose device must be the CPU. *out by importance_free. */
+/* Runs the text's windows through the model, whose device must be the CPU. Free *out with importance_free. */
 int importance_run(struct importance **out, struct model *m, const struct windows_text *t,
                    const struct importance_params *p, struct err *e);
 void importance_free(struct importance *s);
 
-size_t importance_n(const struct importance *s); /* matrices that were reached */
+size_t importance_n(const struct importance *s); /* number of matrices that were used */
 size_t importance_n_correlated(const struct importance *s);
-/* Experts that the text never reached, of how many. */
+/* Returns how many experts the text never used, and how many there are. */
 void importance_unreached(const struct importance *s, uint64_t *n_unreached, uint64_t *n_expert);
-/* A sum that is no finite number is refused by the matrix's name. dataset: what the text is called. */
+/* A sum that is not finite is refused with the name of its matrix. dataset: name of the text. */
 int importance_write(const struct importance *s, const char *path, const char *dataset,
                      struct err *e);
 

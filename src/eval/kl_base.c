@@ -14,7 +14,7 @@ enum { HEADER = 48, ROW_HEAD = 8, N_LEVEL = 65535 };
 static uint64_t round8(uint64_t n) { return (n + 7) & ~(uint64_t)7; }
 static uint64_t row_bytes(int32_t n_vocab) { return ROW_HEAD + round8(2 * (uint64_t)n_vocab); }
 
-/* Where rows begin and where the file ends; false on overflow. */
+/* Computes where the rows begin and where the file ends; false on overflow. */
 static bool layout(const struct kl_base_shape *s, uint64_t *rows_at, uint64_t *end) {
     uint64_t tokens, n_row, rows;
     if (!u64_mul(s->n_window, 4 * (uint64_t)s->ctx, &tokens) || tokens > UINT64_MAX - 64)
@@ -145,7 +145,7 @@ void kl_base_row(const struct kl_base *b, uint64_t window, int32_t row, float *o
 struct kl_base_writer {
     struct file_writer file;
     struct kl_base_shape shape;
-    uint64_t rows_at, end, next; /* next: offset where the file's position stands */
+    uint64_t rows_at, end, next; /* next: current offset of the file position */
     unsigned char *row;          /* owned [row_bytes] */
 };
 
@@ -194,7 +194,7 @@ int kl_base_put(struct kl_base_writer *w, uint64_t window, int32_t row, const fl
     for (int32_t i = 1; i < n; i++)
         if (logits[i] > top) top = logits[i];
     float top_lp = (float)((double)top - norm);
-    if (top_lp > 0) top_lp = 0; /* rounding */
+    if (top_lp > 0) top_lp = 0; /* rounding can give a value above 0 */
     memcpy(w->row, &top_lp, 4);
     for (int32_t i = 0; i < n; i++) {
         float below = (top - logits[i]) / KL_BASE_RANGE;

@@ -12,7 +12,8 @@ enum { N_STEP = 300 };
 struct measuring {
     const struct engram_table *t;
     const struct window *windows;
-    const int32_t *starts; /* [n_window]: tokens of the document before each window's first */
+    /* [n_window]: tokens of the document before the first token of each window */
+    const int32_t *starts;
     const float *const
         *covers; /* [n_window]: engram_cover before each token of the window's document */
     int32_t n_vocab;
@@ -20,7 +21,7 @@ struct measuring {
     struct mixture_points *out;
 };
 
-/* ---- points ---- */
+/* ---- measured points ---- */
 
 /* ln p(y) after logit[t] += alpha * ln(p_t + 1e-10) over the continuations of the longest context. */
 static float former_logprob(const struct engram_hit *h, const float *row, float norm, int32_t y,
@@ -67,7 +68,7 @@ static int on_rows(void *ud, size_t i, int32_t pos, int32_t n_row, const float *
             out->p = p;
             out->cap = cap;
         }
-        /* the document lies in one piece: what stands before the window is context too */
+        /* tokens before the window are context too, because the document is contiguous in memory */
         int32_t n_ctx = s->starts[i] + pos + k + 1;
         if (n_ctx > ENGRAM_MAX_ORDER) n_ctx = ENGRAM_MAX_ORDER;
         make_point(s, w->tokens + pos + k + 1 - n_ctx, n_ctx,
@@ -93,7 +94,7 @@ static size_t cut(const struct mixture_doc *d, int32_t ctx, struct window *w, in
     }
 }
 
-/* How much the table knew of the document before each of its tokens: [n_tok]. */
+/* Computes how much the table knew of the document before each of its tokens: [n_tok]. */
 static void fill_cover(const struct engram_table *t, const struct mixture_doc *d, float *cover) {
     struct engram_hit hits[ENGRAM_N_ORDER];
     float c = 0;
@@ -176,7 +177,7 @@ double mixture_known(const struct mixture_points *p) {
 
 /* ---- fitting ---- */
 
-/* Adds the gradient of one set's mean nats over theta. d/dw of -log((1 - w) m + w s), s = p_engram + left m. */
+/* Adds the gradient over theta of one set's mean nats: d/dw of -log((1 - w) m + w s), s = p_engram + left m. */
 static void add_gradient(const struct mixture_points *p, const float *theta, double *g) {
     for (size_t i = 0; i < p->n; i++) {
         const struct mixture_point *x = &p->p[i];
@@ -188,7 +189,7 @@ static void add_gradient(const struct mixture_points *p, const float *theta, dou
     }
 }
 
-/* Adam over the whole sets: smooth, some 20 weights, the same result every time. */
+/* Adam over the complete sets: the problem is smooth and has some 20 weights, and the result is deterministic. */
 static void descend(const struct mixture_points *domain, const struct mixture_points *other,
                     double importance, float *weights) {
     double first[ENGRAM_N_FEATURE] = {0}, second[ENGRAM_N_FEATURE] = {0};

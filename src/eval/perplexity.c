@@ -25,7 +25,7 @@ struct scoring {
     float *base_rows;     /* owned [n_thread, n_vocab] */
     int32_t n_vocab, first, n_row;
 
-    /* the rows at hand */
+    /* the rows being scored */
     size_t window;
     int32_t pos, n_now;
     const float *rows;
@@ -38,7 +38,7 @@ static int32_t largest(const float *x, int32_t n) {
     return best;
 }
 
-/* The base's row sums to one only up to its rounding: it is normalised here. */
+/* Compares one row with the base. The base's row sums to one only up to rounding, so it is normalised here. */
 static void compare(const struct scoring *s, struct score *sc, int32_t row, const float *x,
                     double norm, int32_t target, float *b) {
     kl_base_row(s->base, s->window, row, b);
@@ -95,7 +95,7 @@ static int by_kl(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Value at share q of n sorted ones, between neighbours. */
+/* Returns the quantile q of n sorted values, interpolated between neighbours. */
 static double quantile(const struct score *s, size_t n, double q) {
     double at = q * (double)(n - 1);
     size_t i = (size_t)at;
@@ -103,7 +103,7 @@ static double quantile(const struct score *s, size_t n, double q) {
     return (double)s[i].kl + (at - (double)i) * (next - (double)s[i].kl);
 }
 
-/* Standard error of a mean from the sums of values and squares. */
+/* Returns the standard error of a mean from the sum of the values and the sum of their squares. */
 static double standard_error(double sum, double squares, double n) {
     if (n < 2) return 0;
     double var = (squares - sum * sum / n) / (n - 1);
@@ -221,7 +221,7 @@ static int on_bits(void *ud, size_t i, int32_t pos, int32_t n_row, const float *
     return 0;
 }
 
-/* Half-overlapping windows over n ids: each scores what the one before did not. */
+/* Cuts n ids into half-overlapping windows. Each window scores the tokens that the window before did not score. */
 static struct window *overlap(const int32_t *ids, size_t n, int32_t ctx, size_t *n_window) {
     size_t half = (size_t)ctx / 2,
            count = n <= (size_t)ctx ? 1 : 1 + (n - (size_t)ctx + half - 1) / half;

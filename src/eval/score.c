@@ -16,14 +16,14 @@ enum { MAX_TEXT = 16 << 20 };
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/* Unicode's white space and the four separators of ASCII. */
+/* Unicode white space and the four ASCII separators. */
 static bool is_blank(uint32_t c) {
     return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
            c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
            c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-/* Bytes of the blank at p, 0 if there is none. */
+/* Returns the length of the blank at p; 0: none. */
 static size_t blank_at(const char *p, size_t n) {
     uint32_t c;
     int len = utf8_decode(p, n, &c);
@@ -36,7 +36,7 @@ static struct slice stripped(struct slice s) {
         s.p += k;
         s.n -= k;
     }
-    while (s.n) { /* the last character begins at most three bytes before the last */
+    while (s.n) { /* the last character begins at most three bytes before the last byte */
         size_t at = s.n - 1;
         while (at && s.n - at < 4 && ((unsigned char)s.p[at] & 0xc0) == 0x80) at--;
         if (blank_at(s.p + at, s.n - at) != s.n - at) break;
@@ -86,7 +86,8 @@ static bool has(const struct buf *b, const char *what, size_t n) {
     return n == 0 || (b->n && memmem(b->p, b->n, what, n) != NULL);
 }
 
-/* normal(wanted) equals text (already normal), or stands in it. */
+/* Returns true if the normalised `wanted` equals text, which is already normalised, or (within) is contained in
+ * it. */
 static bool matches(const struct buf *text, const json_t *wanted, bool within) {
     struct buf w = normal_of(json_string_value(wanted), json_string_length(wanted));
     bool same = within ? has(text, w.n ? w.p : "", w.n)
@@ -124,7 +125,7 @@ bool score_last_number(const char *text, size_t n, double *out) {
         if (i + 1 < b.n && b.p[i] == '.' && is_digit(b.p[i + 1]))
             for (i++; i < b.n && is_digit(b.p[i]);) i++;
         end = i;
-        char after = b.p[end]; /* at worst the final NUL */
+        char after = b.p[end]; /* at the end of the text this is the final NUL */
         b.p[end] = 0;
         *out = strtod(b.p + at, NULL);
         b.p[end] = after;
@@ -181,7 +182,7 @@ bool score_schema(const json_t *value, const json_t *schema) {
     return !list;
 }
 
-/* As json_equal, but 3 and 3.0 are one number. */
+/* Like json_equal, but 3 and 3.0 are equal. */
 static bool same_value(const json_t *a, const json_t *b) {
     if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
     if (json_typeof(a) != json_typeof(b)) return false;
@@ -208,12 +209,12 @@ static json_t *parse(struct slice s) {
     return json_loadb(s.p, s.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
 }
 
-/* ---- kinds ---- */
+/* ---- kinds of checks ---- */
 
 struct check {
     const json_t *item, *check, *answer;
     struct slice text;
-    struct buf normal; /* of text */
+    struct buf normal; /* normalised text */
 };
 typedef int kind_fn(const struct check *c, struct score *s, struct err *e);
 
@@ -280,7 +281,7 @@ static int choice(const struct check *c, struct score *s, struct err *e) {
     return 0;
 }
 
-/* Length of "[digits]" at p, 0 if there is none. */
+/* Returns the length of "[digits]" at p; 0: none. */
 static size_t cite_at(const char *p, size_t n) {
     size_t k = 1;
     if (!n || *p != '[') return 0;
@@ -355,7 +356,7 @@ static int array(const struct check *c, struct score *s, struct err *e) {
     bool valid = json_is_array(v);
     json_array_foreach(v, i, item) valid &= json_is_string(item);
     bool right = valid && (json_int_t)json_array_size(v) == json_integer_value(n);
-    if (right) { /* as long as the item asks, so comparing all pairs is cheap */
+    if (right) { /* the list is as short as the item asks, so comparing all pairs is cheap */
         json_array_foreach(v, i, item) {
             struct buf b = normal_of(json_string_value(item), json_string_length(item));
             right &= !repeats(v, i) && has(&b, json_string_value(part), json_string_length(part));
@@ -400,7 +401,8 @@ static int copy(const struct check *c, struct score *s, struct err *e) {
     return 0;
 }
 
-/* Anywhere in the visible text, case aside; steps are limited as the pattern comes from a file. */
+/* Searches the whole visible text, ignoring case. The number of steps is limited, because the pattern comes from a
+ * file. */
 static int regex(const struct check *c, struct score *s, struct err *e) {
     if (!json_is_string(c->answer)) return bad_item(e, "answer", "a regular expression");
     int code;
@@ -422,7 +424,7 @@ static int regex(const struct check *c, struct score *s, struct err *e) {
     return rc;
 }
 
-/* How many of the groups have a text that occurs; each group is a list of texts for one fact. */
+/* Counts the groups of which at least one text occurs; a group lists different texts for one fact. */
 static int count_groups(const struct check *c, const json_t *groups, size_t *n, struct err *e) {
     size_t i;
     json_t *group;
@@ -434,7 +436,7 @@ static int count_groups(const struct check *c, const json_t *groups, size_t *n, 
     return 0;
 }
 
-/* At least `least` of the facts (default: all), and none of the texts that would be wrong. */
+/* Passes if at least `least` of the facts occur (default: all) and none of the wrong texts does. */
 static int facts(const struct check *c, struct score *s, struct err *e) {
     const json_t *all = json_object_get(c->check, "all"), *none = json_object_get(c->check, "none");
     const json_t *least = json_object_get(c->check, "least");
@@ -450,7 +452,7 @@ static int facts(const struct check *c, struct score *s, struct err *e) {
     return rc;
 }
 
-/* The tests are run by the host of the evaluation, in a sandbox. */
+/* The host of the evaluation runs the tests in a sandbox. */
 static int python(const struct check *c, struct score *s, struct err *e) {
     if (!json_is_string(json_object_get(c->check, "tests")))
         return bad_item(e, "tests", "a program of assertions");

@@ -1,7 +1,7 @@
-/* score.h: is an answer right? The rules of eval/README.md, one function.
+/* score.h: decides whether an answer is right, by the rules of eval/README.md.
  *
- * Texts come from a model and may hold anything; items are ours, and one with a missing or foreign field
- * is refused by name. Pure functions; any thread. */
+ * Texts come from a model and may contain anything. Items are trusted; one with a missing or unknown field is
+ * refused by name. Pure functions; any thread. */
 #ifndef CHIMERE_EVAL_SCORE_H
 #define CHIMERE_EVAL_SCORE_H
 
@@ -15,31 +15,33 @@
 
 struct score {
     bool right;
-    bool has_valid, valid; /* the kind also says whether the answer's form is valid */
+    /* has_valid: for this kind, `valid` states whether the form of the answer is valid */
+    bool has_valid, valid;
     bool is_verdict;
-    bool wants_yes; /* verdict: the answer wanted, for balanced accuracy */
+    bool wants_yes; /* verdict: the expected answer is yes; used for balanced accuracy */
     bool
-        is_program; /* python: right only if its program passes the tests, which are not run here */
+        is_program; /* python: right only if the program passes the tests, which are not run here */
 };
 
-/* item: one line of eval/X.jsonl; text: all that the model wrote, thinking included. */
+/* item: one line of eval/X.jsonl; text: everything that the model wrote, including thinking. */
 int score_answer(const json_t *item, const char *text, size_t n, struct score *out, struct err *e);
 
 /* ---- parts, for the rules and their tests ---- */
 
-/* Blanks collapsed, ASCII letters small, outer quotes and closing full stops gone. Appends to out. */
+/* Appends the text to out: runs of blanks become one, ASCII letters are lower case, outer quotes and closing full
+ * stops are removed. */
 void score_normal(struct buf *out, const char *text, size_t n);
-/* What stands behind the last </think>, without blanks at both ends: a view. */
+/* Returns a view of the text after the last </think>, without blanks at both ends. */
 struct slice score_visible(const char *text, size_t n);
-/* The last number, thousands' commas left out; false: none. */
+/* Finds the last number, ignoring commas between thousands; false: none. */
 bool score_last_number(const char *text, size_t n, double *out);
-/* Value of an expression of + - * / ( ), numbers, x and the division sign; false: it is none. */
+/* Evaluates an expression of + - * / ( ), numbers, x and the division sign; false: not an expression. */
 bool score_expression(const char *text, size_t n, double *out);
-/* A JSON value against the subset of schemas that items use. */
+/* Validates a JSON value with the subset of JSON Schema that the items use. */
 bool score_schema(const json_t *value, const json_t *schema);
 
-/* Tool calls of a text in the XML form: an array of {name, arguments: {key: text}}. *well_formed: all from
- * the first mark on has exactly that form. NULL: out of memory. */
+/* Parses the tool calls of a text in the XML form into an array of {name, arguments: {key: text}}. *well_formed:
+ * everything from the first mark on has exactly that form. NULL: out of memory. */
 json_t *score_calls(const char *text, size_t n, bool *well_formed);
 bool score_calls_valid(const json_t *calls, const json_t *tools);
 bool score_calls_right(const json_t *calls, const json_t *answer);

@@ -9,7 +9,7 @@
 #include "base/str.h"
 #include "eval/score.h"
 
-/* ---- the form ---- */
+/* ---- parsing ---- */
 
 #define PARAMETER "<parameter=([^>\\n]+)>\\n(.*?)\\n</parameter>\\n"
 static const char block_form[] =
@@ -17,12 +17,12 @@ static const char block_form[] =
     "((?:<parameter=[^>\\n]+>\\n.*?\\n</parameter>\\n)*)</function>\\n</tool_call>\\s*";
 static const char parameter_form[] = PARAMETER;
 
-/* Steps of one match: thousands of times what a call takes. Nested marks could cost 2^n of them. */
+/* Step limit of one match: thousands of times what a call takes. Without it, nested marks could take 2^n steps. */
 enum { MAX_STEPS = 1000000 };
 
 struct forms {
     pcre2_code *block, *parameter;
-    pcre2_match_data *found; /* of either */
+    pcre2_match_data *found; /* used for both expressions */
     pcre2_match_context *limits;
 };
 
@@ -54,7 +54,7 @@ static bool match(const struct forms *f, const pcre2_code *code, const char *p, 
     return pcre2_match(code, (PCRE2_SPTR)p, n, from, 0, f->found, f->limits) > 0;
 }
 
-/* A later argument of the same name replaces an earlier one. */
+/* A later argument of the same name replaces the earlier one. */
 static json_t *arguments(const struct forms *f, const char *p, size_t n) {
     json_t *o = json_object();
     for (size_t at = 0; at < n && match(f, f->parameter, p, n, at);) {
@@ -99,7 +99,7 @@ json_t *score_calls(const char *text, size_t n, bool *well_formed) {
     return calls;
 }
 
-/* ---- against the functions offered ---- */
+/* ---- comparison with the offered functions ---- */
 
 static bool reads_as(const char *s, const char *type) {
     bool real = type && strcmp(type, "number") == 0;
@@ -151,7 +151,7 @@ bool score_calls_valid(const json_t *calls, const json_t *tools) {
     return true;
 }
 
-/* ---- against the calls wanted ---- */
+/* ---- comparison with the expected calls ---- */
 
 static bool same_normal(const char *a, size_t n_a, const char *b, size_t n_b, bool within) {
     struct buf x, y;
@@ -166,7 +166,7 @@ static bool same_normal(const char *a, size_t n_a, const char *b, size_t n_b, bo
     return same;
 }
 
-/* A number, boolean or string as text. */
+/* Writes a number, boolean or string as text. */
 static size_t as_text(const json_t *v, char out[40]) {
     if (json_is_integer(v))
         return (size_t)snprintf(out, 40, "%lld", (long long)json_integer_value(v));
@@ -252,7 +252,7 @@ static bool take(struct expression *x, const char *what) {
     return true;
 }
 
-/* 12, 12.5, .5 and 12.; not 012. */
+/* Accepts 12, 12.5, .5 and 12. but not 012. */
 static double number_of(struct expression *x) {
     const char *start = x->p;
     size_t whole = strspn(x->p, "0123456789"), part = 0;
@@ -271,7 +271,7 @@ static double number_of(struct expression *x) {
     return strtod(digits, NULL);
 }
 
-/* sign, bracket or number, with powers on the right binding tighter than the sign */
+/* a sign, a bracket or a number; a power binds tighter than the sign before it and associates to the right */
 static double factor_of(struct expression *x) {
     if (x->bad || ++x->depth > MAX_NESTING) {
         x->bad = true;

@@ -19,7 +19,7 @@ struct share stats_mean(struct share a, struct share b) {
                           mean + hypot(a.high - a.value, b.high - b.value) / 2};
 }
 
-/* Under the hypothesis that neither is better, only_a of the pairs that differ is a fair coin's count. */
+/* If neither run is better, only_a is binomially distributed over the pairs that differ, as with a fair coin. */
 double stats_mcnemar(int64_t only_a, int64_t only_b) {
     int64_t n = only_a + only_b, k = only_a < only_b ? only_a : only_b;
     if (n == 0) return 1;
@@ -37,7 +37,7 @@ struct share stats_pair(int64_t n, int64_t only_a, int64_t only_b) {
     return (struct share){d / m, d / m - half, d / m + half};
 }
 
-/* sums: a, b; squares: aa, ab, bb. */
+/* sums: of a, b; squares: sums of aa, ab, bb. */
 struct share stats_saved(int64_t n, const double sums[2], const double squares[3]) {
     if (n < 2 || sums[0] <= 0) return (struct share){0, 0, 0};
     double m = (double)n, a = sums[0] / m, b = sums[1] / m, ratio = b / a;

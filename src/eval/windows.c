@@ -10,12 +10,12 @@ enum { MAX_LOGIT_BYTES = 128 << 20 };
 
 struct windows {
     struct model *m;       /* borrowed */
-    struct seq_pool *pool; /* owned, as all that follow */
+    struct seq_pool *pool; /* owned, like the following members */
     struct forward *f;
     struct seq *seqs[WINDOWS_MAX_SEQS];
     struct batch_item runs[WINDOWS_MAX_SEQS];
     int32_t n_seq, longest;
-    int32_t chunk; /* tokens of one window in a forward */
+    int32_t chunk; /* tokens per window in one forward pass */
     bool whole;
     const char *what; /* borrowed */
     struct moe_keep keep;
@@ -23,8 +23,8 @@ struct windows {
     struct windows_turn turn;
 };
 
-/* Cuts the next chunk of every window of the group at its first scored position, so that a run wants
- * either all of its rows or none. Returns the number of runs; of[] says whose they are. */
+/* Makes the next run of every window of the group. A run ends at the window's first scored position, so that
+ * either all of its rows are wanted or none. Returns the number of runs; of[] gives the window of each. */
 static int32_t next_runs(struct windows *g, const struct window *w, size_t n, const int32_t *done,
                          int32_t *of) {
     int32_t n_run = 0;
@@ -94,7 +94,7 @@ int windows_open(struct windows **out, struct model *m, int32_t longest,
     g->kept = p->kept;
     g->turn = p->turn;
     g->n_seq = p->n_seq < 1 ? 1 : p->n_seq > WINDOWS_MAX_SEQS ? WINDOWS_MAX_SEQS : p->n_seq;
-    /* big vocabularies: as many rows as their logits leave room for */
+    /* with a big vocabulary, use only as many rows as there is room for their logits */
     int64_t n_batch = p->n_batch, room = MAX_LOGIT_BYTES / 4 / m->hp.n_vocab;
     if (n_batch > room) n_batch = room;
     g->chunk = (int32_t)(n_batch / g->n_seq);
