@@ -19,9 +19,8 @@ struct engram_mixer {
     struct engram_use use;
     const float *weights[ENGRAM_MAX_TABLES]; /* owned; copied from the tables' headers, or NULL */
     int32_t n_vocab;
-    int32_t
-        /* the last tokens, newest last, with room for a draft after them */
-        ctx[ENGRAM_MAX_ORDER + STEP_ROOM];
+    /* the last tokens, newest last, with room for a draft after them */
+    int32_t ctx[ENGRAM_MAX_ORDER + STEP_ROOM];
     int32_t n_ctx;
     struct engram_hit hits[ENGRAM_MAX_TABLES][ENGRAM_N_ORDER];
     int n_hit[ENGRAM_MAX_TABLES];

@@ -45,9 +45,8 @@ struct engram_follow {
     int32_t depth;                 /* tokens of the answer so far */
     int32_t n_alive;
     bool is_within; /* at least one candidate continues within a word */
-    float
-        /* weight of each candidate that agrees with the answer so far; otherwise 0 */
-        share[ENGRAM_MAX_CANDIDATES];
+    /* weight of each candidate that agrees with the answer so far; otherwise 0 */
+    float share[ENGRAM_MAX_CANDIDATES];
     struct engram_recalled next[ENGRAM_MAX_CANDIDATES];
 };
 void engram_follow_start(struct engram_follow *f, const struct engram_recall *r);

@@ -12,9 +12,8 @@ struct engram_sort;
 
 /* The documents of a table that are also in the new text, in the same sequence. */
 struct engram_kept {
-    const struct engram_table
-        /* borrowed, like the others, until engram_sort_free; its order must be present */
-        *t;
+    /* borrowed, like the others, until engram_sort_free; its order must be present */
+    const struct engram_table *t;
     uint32_t *begin; /* [n_doc] start of each document in the new text; 0: not in it */
     uint32_t *near;  /* from engram_near_new */
 };

@@ -9,11 +9,11 @@
 
 static const char doing[] = "write a conversation";
 
-enum { ROW_BYTES = 128, MAX_WORDS = 16 }; /* a row's fixed columns, about */
+enum { ROW_BYTES = 128, MAX_WORDS = 16 }; /* ROW_BYTES: approximate size of a row's fixed columns */
 
 /* ---- statements ---- */
 
-struct arg { /* of a statement, in the order of its parameters */
+struct arg { /* value of a parameter of a statement, in the order of the parameters */
     const char *text;
     int64_t number;
     bool is_text;
@@ -36,7 +36,7 @@ static int prepare(struct store *s, const char *sql, const struct arg *a, int n,
     return rc == SQL_OK ? 0 : store_fail(s, rc, "prepare a statement", e);
 }
 
-/* With the lock held. *out: the first column of the first row, 0 if there is none. */
+/* Call it with the lock held. *out: the first column of the first row, 0 if there is no row. */
 static int run(struct store *s, const char *sql, const struct arg *a, int n, int64_t *out,
                struct err *e) {
     struct sql_stmt *st = NULL;
@@ -55,7 +55,7 @@ struct found {
     int64_t id, version, n_item, n_bytes;
 };
 
-/* With the lock held. */
+/* Call it with the lock held. */
 static int find(struct store *s, const char *owner, const char *name, struct found *f,
                 struct err *e) {
     struct sql_stmt *st = NULL;
@@ -75,7 +75,7 @@ static int find(struct store *s, const char *owner, const char *name, struct fou
     return code;
 }
 
-/* Begins a transaction on the conversation that a caller named; on failure there is none. */
+/* Begins a transaction on the conversation that the caller named. If it fails, no transaction is open. */
 static int begin_change(struct store *s, const struct store_conversation_key *k, struct found *f,
                         struct err *e) {
     int rc = store_transaction(s, doing, e);
@@ -100,7 +100,7 @@ static int need_item(struct store *s, int64_t conversation, const char *name, in
     return rc || *id ? rc : err_set(e, CHIMERE_ENOENT, "item: there is no '%.80s'", name);
 }
 
-/* ---- how much an owner has ---- */
+/* ---- usage of an owner ---- */
 
 static int use_one(struct store *s, const char *name, int64_t n_bytes, int64_t n, int64_t most,
                    const char *whose, struct err *e) {
@@ -125,7 +125,7 @@ static int use_one(struct store *s, const char *name, int64_t n_bytes, int64_t n
     return CHIMERE_ELIMIT;
 }
 
-/* Adds to the sums of the owner and of its key. */
+/* Adds to the usage sums of the owner and of its key. */
 static int use(struct store *s, const char *owner, int64_t n_bytes, int64_t n, struct err *e) {
     char key[128], user[STORE_MAX_TITLE + 256];
     snprintf(key, sizeof key, "%.*s", (int)strcspn(owner, "\t"), owner);
@@ -134,7 +134,8 @@ static int use(struct store *s, const char *owner, int64_t n_bytes, int64_t n, s
     return rc ? rc : use_one(s, key, n_bytes, n, STORE_MAX_KEY_BYTES, "key", e);
 }
 
-/* A change of the conversation's own row, and of the sums. is_new: its items have changed. */
+/* Updates the conversation's own row and the usage sums. is_new: items were added or changed, so updated_ms is
+ * set. */
 static int touch(struct store *s, struct store_conversation_key *k, const struct found *f,
                  int64_t n_bytes, int64_t n_item, bool is_new, struct err *e) {
     int rc = use(s, k->owner, n_bytes, 0, e);
@@ -160,7 +161,8 @@ static int64_t text_bytes(const char *const text[4]) {
     return n;
 }
 
-/* The words that rowid is found by: of an item, or with a negative id the title of a conversation. */
+/* Indexes the words by which rowid is found. rowid is the id of an item, or the negative id of a conversation for
+ * its title. */
 static int index_text(struct store *s, int64_t rowid, const char *text, struct err *e) {
     int rc = run(s, "DELETE FROM conversation_fts WHERE rowid = ?1", ARGS(NUMBER(rowid)), NULL, e);
     if (rc || !text || !text[0]) return rc;
@@ -415,8 +417,9 @@ int store_conversation_remove(struct store *s, struct store_conversation_key *k,
     "SELECT c.id, c.name, c.title, c.project, c.metadata, c.settings, c.pinned, c.created_ms,"     \
     " c.updated_ms, c.version, c.n_item FROM conversations c WHERE c.owner = ?1"
 
-/* The query of FTS5, or of PostgreSQL, for words that somebody typed: all of them in one text, the last as a beginning. Anything but
- * letters and digits separates words, so that none of its operators can come from outside. */
+/* Builds the query, for FTS5 or PostgreSQL, from words that a user typed: one text must contain all of them, the
+ * last one as a prefix. Everything except letters and digits separates words, so that the user cannot enter
+ * operators. */
 static bool expression(const struct store *s, const char *words, struct buf *out) {
     int n = 0;
     for (const char *p = words; n < MAX_WORDS;) {
@@ -431,7 +434,7 @@ static bool expression(const struct store *s, const char *words, struct buf *out
     return n > 0;
 }
 
-/* Some words around what was found in one conversation; the caller finalizes *st. */
+/* Returns some words around the match in one conversation; the caller finalizes *st. */
 static const char *match_of(struct store *s, int64_t id, const char *fts, struct sql_stmt **st) {
     int rc = prepare(s,
                      "SELECT snippet(conversation_fts, 0, '', '', '\xe2\x80\xa6', 12)"
@@ -503,7 +506,8 @@ int store_conversation_list(struct store *s, const struct store_conversation_que
     int64_t n;
     int rc = 0;
     buf_init(&fts, 1 << 16);
-    if (q->words && !expression(s, q->words, &fts)) return 0; /* nothing has no words */
+    /* a query without words finds nothing */
+    if (q->words && !expression(s, q->words, &fts)) return 0;
     if (fts.failed) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     pthread_mutex_lock(&s->lock);
     if (q->after) rc = find(s, q->owner, q->after, &f, e);

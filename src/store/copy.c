@@ -5,7 +5,8 @@
 
 #include "store/store_impl.h"
 
-/* Each column's kind, in order: i number, d double, t text, b blob. serial: new ids continue after the copied ones. */
+/* The kind of each column, in order: i integer, d double, t text, b blob. serial: new ids must continue after the
+ * copied ones. */
 static const struct table {
     const char *name, *columns, *kinds;
     bool serial;
@@ -73,7 +74,8 @@ static int prepare_insert(struct store *to, const struct table *t, struct sql_st
     return sql_prepare(to, sql, out);
 }
 
-/* The rows of one table after row `after` of its order, at most a batch: a long table is not held in memory. */
+/* Copies the rows of one table from `offset` on, in the order of its key. One batch only, so that a long table is
+ * not held in memory. */
 static int copy_batch(struct store *from, struct store *to, const struct table *t, int64_t offset,
                       int64_t *n, struct err *e) {
     enum { BATCH = 1000 };
@@ -115,7 +117,7 @@ static int64_t count(struct store *s, const char *table, struct err *e) {
     return n;
 }
 
-/* New rows get ids after those that were copied; SQLite does so by itself. */
+/* Makes new rows get ids after the copied ones. SQLite does this by itself. */
 static int continue_ids(struct store *to, const struct table *t, struct err *e) {
     char sql[256];
     if (!t->serial || !to->pg) return 0;

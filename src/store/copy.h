@@ -1,12 +1,12 @@
-/* copy.h: everything that one store holds, into another, of the same or the other kind. */
+/* copy.h: copies all data of one store into another store of the same or the other kind. */
 #ifndef CHIMERE_STORE_COPY_H
 #define CHIMERE_STORE_COPY_H
 
 #include "store/store.h"
 
-/* Both are open; nothing else may write to `from` meanwhile. In one transaction of `to`, which must hold nothing
- * (CHIMERE_EINVAL). Ids stay. Returns how many rows were copied, or CHIMERE_E*. The index of saved states is left out:
- * their files belong to one machine. */
+/* Both stores are open; no other process may write to `from` meanwhile. Uses one transaction in `to`, which must
+ * be empty (CHIMERE_EINVAL). Ids are kept. Returns the number of copied rows, or CHIMERE_E*. The index of saved
+ * states is not copied, because their files belong to one machine. */
 int64_t store_copy(struct store *from, struct store *to, struct err *e);
 
 #endif

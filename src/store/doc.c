@@ -6,7 +6,7 @@
 
 static const char doing[] = "write documents";
 
-/* With the lock held: a statement of its own, as the transaction holds several. */
+/* Call it with the lock held. Prepares its own statement, because the transaction runs several. */
 static int run(struct store *s, const char *sql, const char *collection, const char *path,
                struct err *e) {
     struct sql_stmt *st = NULL;

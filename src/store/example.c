@@ -7,7 +7,7 @@
 
 static const char doing[] = "write examples";
 
-/* With the lock held: one statement of a transaction. */
+/* Call it with the lock held: prepares one statement of a transaction. */
 static struct sql_stmt *prepare(struct store *s, const char *sql, int *rc, struct err *e) {
     struct sql_stmt *st = NULL;
     int got = sql_prepare(s, sql, &st);
@@ -15,10 +15,10 @@ static struct sql_stmt *prepare(struct store *s, const char *sql, int *rc, struc
     return st;
 }
 
-/* The statements of a change, for as many examples as it has. */
+/* The statements of a change, which may contain many examples. */
 struct change {
     struct store *s;
-    struct sql_stmt *take, *insert, *touch; /* owned; insert NULL where nothing is put */
+    struct sql_stmt *take, *insert, *touch; /* owned; insert is NULL if nothing is put */
 };
 
 static void change_fini(struct change *c) {
@@ -27,7 +27,8 @@ static void change_fini(struct change *c) {
     sql_finalize(c->touch);
 }
 
-/* Both of the ways to name one stand in an index; one statement for both would read the whole domain. */
+/* Prepares the statements. There is an index for each of the two ways to identify an example; one statement for
+ * both ways would read the whole domain. */
 static int change_init(struct change *c, struct store *s, bool is_put, struct err *e) {
     int rc;
     *c = (struct change){.s = s};
@@ -52,21 +53,21 @@ static int change_init(struct change *c, struct store *s, bool is_put, struct er
     return rc;
 }
 
-/* got: what the last step of st said. */
+/* got: result of the last step of st. */
 static int finish(struct change *c, struct sql_stmt *st, int got, struct err *e) {
     int rc = got == SQL_DONE ? 0 : store_fail(c->s, got, doing, e);
     sql_reset(st);
     return rc;
 }
 
-/* Moves the counter of a domain. */
+/* Increments the change counter of a domain. */
 static int touch(struct change *c, const char *domain, int64_t embedder, struct err *e) {
     sql_bind_text(c->touch, 1, domain);
     sql_bind_int64(c->touch, 2, embedder);
     return finish(c, c->touch, sql_step(c->touch), e);
 }
 
-/* Takes the one away that the bound statement names; *found: there was one. */
+/* Deletes the example that the bound statement identifies; *found: it existed. */
 static int take_away(struct change *c, const char *domain, bool *found, struct err *e) {
     sql_bind_text(c->take, 1, domain);
     int got = sql_step(c->take);

@@ -10,7 +10,7 @@
 
 enum { HOST_BYTES = 64, OWNER_BYTES = HOST_BYTES + 1 + PROCESS_MAX_NAME };
 
-/* "HOST:" where several machines share the store, else "". */
+/* Writes "HOST:" if several machines share the store, otherwise "". */
 static void host_prefix(const struct store *s, char out[HOST_BYTES]) {
     char name[HOST_BYTES - 1] = "";
     if (s->pg) os_host_name(name, sizeof name);
@@ -22,7 +22,8 @@ static void own_name(const struct store *s, char out[OWNER_BYTES]) {
     process_self(out + strlen(out));
 }
 
-/* Whether the process that owns a job is of this machine and gone: of others nothing is known. */
+/* Returns true if the process that owns a job ran on this machine and has ended. Processes of other machines are
+ * unknown. */
 static bool is_orphan(const struct store *s, const char *owner) {
     char host[HOST_BYTES];
     host_prefix(s, host);
@@ -86,7 +87,7 @@ int store_job_list(struct store *s, const char *kind, int32_t most,
     return code ? code : stop;
 }
 
-/* The next running job after *id whose process is gone; *id 0: there is none. */
+/* Finds the next running job after *id whose process has ended; *id becomes 0 if there is none. */
 static int next_orphan(struct store *s, int64_t *id, struct err *e) {
     struct sql_stmt *st;
     int code = store_begin(s, Q_JOB_RUNNING, &st, e), rc;

@@ -8,7 +8,7 @@ struct store_job {
     int64_t id;
     const char *kind, *name; /* view */
     const char *state;       /* view: "running", "done", "failed", "cancelled", "interrupted" */
-    int64_t started_ms, ended_ms; /* ended 0: not yet */
+    int64_t started_ms, ended_ms; /* ended_ms 0: not ended yet */
     int64_t n_done, n_total;      /* total 0: unknown */
     const char *progress;         /* view: the last progress text, or "" */
     const char *error;            /* view: why it failed, or "" */
@@ -17,12 +17,12 @@ struct store_job {
 int store_job_add(struct store *s, const struct store_job *j, int64_t *id, struct err *e);
 /* Overwrites all but kind, name and start of row j->id; no error if it was deleted meanwhile. */
 int store_job_update(struct store *s, const struct store_job *j, struct err *e);
-/* Newest first, at most `most`; kind NULL: all. A nonzero result of each stops, and is returned. */
+/* Lists the newest first, at most `most`; kind NULL: all. A nonzero result of each stops the list and is returned. */
 int store_job_list(struct store *s, const char *kind, int32_t most,
                    int (*each)(void *ud, const struct store_job *j), void *ud, struct err *e);
-/* Marks rows that are "running" as "interrupted" if the process that runs them is gone. */
+/* Marks rows that are "running" as "interrupted" if their process has ended. */
 int store_job_interrupt(struct store *s, struct err *e);
-/* Deletes jobs that started before and do not run; returns how many, or CHIMERE_E*. */
+/* Deletes jobs that started before before_ms and do not run. Returns their number, or CHIMERE_E*. */
 int64_t store_job_forget(struct store *s, int64_t before_ms, struct err *e);
 
 #endif

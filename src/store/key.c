@@ -1,4 +1,4 @@
-/* key.c: API keys. A stolen database gives nobody a key: the secrets are 256 random bits, stored hashed. */
+/* key.c: API keys. A stolen database reveals no key: secrets are 256 random bits and are stored as hashes. */
 #include <string.h>
 
 #include "store/store_impl.h"

@@ -7,8 +7,8 @@
 
 static const char doing[] = "write what is remembered";
 
-/* With the lock held, inside a transaction: one statement with what it may name: ?1 owner, ?2 a number, ?3 a time or
- * a flag, ?4 text. *out: the first column of its first row, or the rows that it changed. */
+/* Parameters of one statement: ?1 owner, ?2 a number, ?3 a time or a flag, ?4 text. step runs it; call step with
+ * the lock held, inside a transaction. *out: the first column of the first row, or the number of changed rows. */
 struct change {
     const char *owner, *text; /* view */
     int64_t id, number;
@@ -20,7 +20,7 @@ static int step(struct store *s, const char *sql, const struct change *c, int64_
     struct sql_stmt *st = NULL;
     int rc = sql_prepare(s, sql, &st);
     if (rc == SQL_OK) {
-        sql_bind_text(st, 1, c->owner); /* what the statement does not name is ignored */
+        sql_bind_text(st, 1, c->owner); /* a parameter that the statement does not use is ignored */
         sql_bind_int64(st, 2, c->id);
         sql_bind_int64(st, 3, c->number);
         sql_bind_text(st, 4, c->text);
@@ -38,7 +38,7 @@ static int step(struct store *s, const char *sql, const struct change *c, int64_
     return code;
 }
 
-/* With the lock held, inside a transaction. */
+/* Call it with the lock held, inside a transaction. */
 static int check_quota(struct store *s, const struct store_memory *m, struct err *e) {
     char key[128];
     int64_t n = 0;

@@ -1,7 +1,7 @@
-/* memory.h: what the orchestrator remembers of each user: facts that were told, talks that were had.
+/* memory.h: what the orchestrator remembers about each user: stored facts and earlier talks.
  *
- * An owner sees, finds, changes and forgets its own rows alone: every question names it. The same text of
- * the same owner is one row. */
+ * An owner sees, finds, changes and deletes only its own rows, because every query names the owner. The same text
+ * of the same owner is one row. */
 #ifndef CHIMERE_STORE_MEMORY_H
 #define CHIMERE_STORE_MEMORY_H
 
@@ -11,7 +11,7 @@
 
 enum {
     STORE_MAX_MEMORY_BYTES = 4096,
-    STORE_MAX_MEMORIES = 10000,        /* of one owner, pins aside */
+    STORE_MAX_MEMORIES = 10000,        /* entries of one owner, not counting pins */
     STORE_MAX_MEMORIES_OF_KEY = 20000, /* of all owners "KEY" and "KEY\tUSER" of one key */
 };
 
@@ -23,27 +23,30 @@ struct store_memory {
     enum store_memory_kind kind;
     const char *text; /* view */
     bool pinned;
-    bool tainted; /* strangers' text had a part in it */
-    double score; /* of a search; larger is better */
+    bool tainted; /* the text was influenced by untrusted text */
+    double score; /* set by a search; larger is better */
 };
 
-/* CHIMERE_ELIMIT: the key's users have too many together. *id: the row, an older one if the owner has that text already (it becomes the newest; a pin stays).
- * What the owner has beyond STORE_MAX_MEMORIES goes, oldest first. */
+/* Adds an entry. CHIMERE_ELIMIT: the users of the key together have too many. *id: the row. If the owner already
+ * has the text, that row is reused and becomes the newest; a pin stays. Entries beyond STORE_MAX_MEMORIES are
+ * deleted, oldest first. */
 int store_memory_add(struct store *s, const struct store_memory *m, int64_t *id, struct err *e);
-/* Pins first, then the newest. Nonzero from each stops, and is returned. */
+/* Lists pins first, then the newest. A nonzero result of each stops the list and is returned. */
 int store_memory_list(struct store *s, const char *owner, bool pins_alone, int32_t most,
                       int (*each)(void *ud, const struct store_memory *m), void *ud, struct err *e);
-/* By words of FTS5's query language, best first; pins are left out. */
+/* Finds entries by words, in the query language of FTS5, best first; pins are left out. */
 int store_memory_match(struct store *s, const char *owner, const char *words, int32_t most,
                        int (*each)(void *ud, const struct store_memory *m), void *ud,
                        struct err *e);
 int store_memory_pin(struct store *s, const char *owner, int64_t id, bool pinned,
-                     struct err *e); /* CHIMERE_ENOENT */
-/* Another text for it; it becomes the newest. CHIMERE_ENOENT; CHIMERE_EINVAL: the owner has that text already. */
+                     struct err *e); /* CHIMERE_ENOENT: no such entry */
+/* Replaces the text of an entry, which becomes the newest. CHIMERE_ENOENT: no such entry; CHIMERE_EINVAL: the
+ * owner already has that text. */
 int store_memory_edit(struct store *s, const char *owner, int64_t id, const char *text,
                       struct err *e);
-int store_memory_remove(struct store *s, const char *owner, int64_t id, struct err *e); /* same */
-/* Forgets what is older than before_ms, pins too where asked; how many, or CHIMERE_E*. */
+/* CHIMERE_ENOENT: no such entry */
+int store_memory_remove(struct store *s, const char *owner, int64_t id, struct err *e);
+/* Deletes entries older than before_ms, also pins if requested. Returns their number, or CHIMERE_E*. */
 int64_t store_memory_forget(struct store *s, const char *owner, int64_t before_ms, bool pins,
                             struct err *e);
 

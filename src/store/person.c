@@ -7,12 +7,12 @@
 
 enum { MAX_OWNER = 1024 };
 
-/* ?1 the owner as rows have it; from ?2 to before ?3, the users of a whole key. */
+/* ?1: the owner as in the rows. Users of a whole key are the range from ?2 to before ?3. */
 #define MINE "(owner = ?1 OR (owner >= ?2 AND owner < ?3))"
 
 static const struct {
     const char *sql;
-    bool counts; /* what somebody said, and no index of it */
+    bool counts; /* the rows are a person's data, not an index of it */
 } of_owner[] = {
     {"DELETE FROM quality WHERE " MINE, true},
     {"DELETE FROM answers WHERE " MINE, true},
@@ -29,7 +29,7 @@ static const struct {
     {"DELETE FROM conversation_usage WHERE " MINE, false},
 };
 
-/* ?1 the key, as above; what is left counts. */
+/* Recomputes the usage of a key from the remaining rows; parameters as above. */
 static const char usage[] =
     "UPDATE conversation_usage SET"
     " n_bytes = (SELECT coalesce(sum(c.n_bytes), 0) FROM conversations c WHERE " MINE "),"
@@ -50,7 +50,7 @@ static int change(struct store *s, const char *sql, const struct whose *w, int64
     struct sql_stmt *st = NULL;
     int rc = sql_prepare(s, sql, &st);
     if (rc == SQL_OK) {
-        sql_bind_text(st, 1, w->owner); /* what the statement does not name is ignored */
+        sql_bind_text(st, 1, w->owner); /* a parameter that the statement does not use is ignored */
         sql_bind_text(st, 2, w->from);
         sql_bind_text(st, 3, w->before);
         sql_bind_int64(st, 4, w->number);
@@ -83,8 +83,9 @@ static int remove_rows(struct store *s, const struct store_person *p, int64_t *n
     return rc;
 }
 
-/* Deleted words stay in an index until it is merged, deleted rows in pages until those are reused, and old pages in the
- * log until it is emptied. Readers elsewhere delay only the last. */
+/* Removes deleted bytes from the file. Deleted words stay in an index until it is merged, deleted rows stay in
+ * pages until these are reused, and old pages stay in the log until it is emptied. Readers in other processes can
+ * only delay the last part. */
 static int overwrite(struct store *s, bool *done, struct err *e) {
     static const char sql[] =
         "INSERT INTO odo_memory_fts(odo_memory_fts) VALUES('rebuild');"

@@ -1,25 +1,27 @@
-/* person.h: forgetting one person: every row that an owner, or one of its users, has left. */
+/* person.h: deletes all data of one person: every row of an owner, or of one of its users. */
 #ifndef CHIMERE_STORE_PERSON_H
 #define CHIMERE_STORE_PERSON_H
 
 #include "store/store.h"
 
 struct store_person {
-    const char *owner;     /* view: "key-...", "local"; "": rows from before owners were recorded */
-    const char *user;      /* view: the owner's user; NULL: all of them */
+    /* view: "key-...", "local"; "": rows written before owners were recorded */
+    const char *owner;
+    const char *user;      /* view: a user of the owner; NULL: all users */
     int64_t key_id;        /* 0: no key */
-    uint64_t state_hash;   /* of saved states, 0: none: */
-    bool state_is_a_scope; /*   their scope, else their owner */
+    uint64_t state_hash;   /* hash that identifies the saved states; 0: none */
+    bool state_is_a_scope; /* it is their scope; otherwise their owner */
 };
 
 struct store_forgotten {
     int64_t n_row;
-    bool
-        is_overwritten; /* the file has none of the bytes any more; else its pages may until they are reused */
+    /* true: the deleted bytes are no longer in the file; false: its pages may contain them until they are
+     * reused */
+    bool is_overwritten;
 };
 
-/* Answers and their alternatives, memories, conversations, answers of /v1/responses, requests, saved states: in one
- * transaction. Then the file is written anew, so that freed pages keep nothing. */
+/* Deletes answers and their alternatives, memories, conversations, answers of /v1/responses, requests and saved
+ * states, in one transaction. Then rewrites the file, so that freed pages contain no data. */
 int store_person_forget(struct store *s, const struct store_person *p, struct store_forgotten *out,
                         struct err *e);
 

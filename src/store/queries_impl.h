@@ -1,4 +1,4 @@
-/* queries_impl.h: the statements that run more than once, for store_impl.h. */
+/* queries_impl.h: the statements that run more than once; included by store_impl.h. */
 #ifndef CHIMERE_STORE_QUERIES_IMPL_H
 #define CHIMERE_STORE_QUERIES_IMPL_H
 
@@ -6,7 +6,7 @@
     "SELECT id, name, hash, created_ms, expires_ms, revoked, max_active, per_minute,"              \
     " tokens_per_day, role FROM api_keys"
 
-/* Sums as whole numbers: PostgreSQL's are of another type than what is added. */
+/* The sums are cast to whole numbers, because in PostgreSQL a sum has another type than its terms. */
 #define STORE_USAGE_COLUMNS                                                                        \
     "SELECT count(*), CAST(coalesce(sum(CASE WHEN status >= 400 THEN 1 ELSE 0 END), 0) AS "        \
     "BIGINT),"                                                                                     \
@@ -25,7 +25,7 @@
       ".question, " t ".answer, " t ".score, " t ".feedback, " t ".comment, " t ".judge, " t       \
       ".owner"
 
-/* Every statement that runs more than once: name, text. Prepared at first use. */
+/* Every statement that runs more than once: name, text. It is prepared at its first use. */
 /* clang-format off */
 #define STORE_QUERIES(X)                                                                           \
     X(REQUEST_ADD,                                                                                 \

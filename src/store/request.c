@@ -1,4 +1,4 @@
-/* request.c: what was asked and what it cost. */
+/* request.c: stores requests and their cost. */
 #include "store/store_impl.h"
 
 int store_request_add(struct store *s, const struct store_request *r, int64_t *id, struct err *e) {

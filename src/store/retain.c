@@ -11,7 +11,8 @@ enum { DAY_MS = 86400000 };
 
 static const struct {
     int64_t (*forget)(struct store *s, int64_t before_ms, struct err *e);
-    const char *table, *bytes; /* bytes of one row, its fixed columns about right */
+    /* bytes: SQL for the size of one row; the size of fixed columns is approximate */
+    const char *table, *bytes;
 } kinds[] = {
     {store_requests_forget, "requests",
      "160 + coalesce(length(session), 0) + coalesce(length(request), 0) +"
@@ -24,7 +25,7 @@ static const struct {
      "120 + length(kind) + length(name) + length(progress) + length(error)"},
 };
 
-/* The newest rows that together take most_bytes stay. */
+/* Deletes all but the newest rows that together take at most most_bytes. */
 static int64_t cap(struct store *s, const char *table, const char *bytes, int64_t most_bytes,
                    struct err *e) {
     char sql[1024];

@@ -1,4 +1,4 @@
-/* schema.c: the tables of chimere.db, as the steps that lead to them. */
+/* schema.c: the tables of chimere.db, as a list of migrations. */
 #include "base/mem.h"
 #include "store/store_impl.h"
 
@@ -82,7 +82,7 @@ const struct store_migration store_migrations[] = {
      "ALTER TABLE states ADD COLUMN scope INTEGER NOT NULL DEFAULT 0;"
      "ALTER TABLE states ADD COLUMN owner INTEGER NOT NULL DEFAULT 0;"
      "CREATE INDEX states_owner ON states(owner, used_ms);"
-     /* memories were kept under a key's name, which may be given out again */
+     /* memories used to be stored under a key's name, which can be assigned again */
      "UPDATE OR IGNORE odo_memory SET owner = (SELECT 'key-' || lower(hex(substr(k.hash, 1, 8)))"
      "  || substr(odo_memory.owner, length(k.name) + 1) FROM api_keys k WHERE k.revoked = 0"
      "  AND (odo_memory.owner = k.name OR substr(odo_memory.owner, 1, length(k.name) + 1)"
@@ -110,10 +110,10 @@ const struct store_migration store_migrations[] = {
      "  body TEXT NOT NULL, UNIQUE(conversation, name), CHECK(parent < id)) STRICT;"
      "CREATE INDEX conversation_items_at ON conversation_items(conversation, id);"
      "CREATE INDEX conversation_items_parent ON conversation_items(parent);"
-     /* of "KEY", all its users; of "KEY<tab>USER" and "KEY<tab>", one user */
+     /* owner "KEY": all users of the key; "KEY<tab>USER" and "KEY<tab>": one user */
      "CREATE TABLE conversation_usage("
      "  owner TEXT PRIMARY KEY, n_bytes INTEGER NOT NULL, n INTEGER NOT NULL) STRICT;"
-     /* rowid: of an item; the title of a conversation has the negative of its id */
+     /* rowid: the id of an item, or the negative id of a conversation for its title */
      "CREATE VIRTUAL TABLE conversation_fts USING fts5(text,"
      "  tokenize = 'unicode61 remove_diacritics 2');"},
     {"answers that requests continue",
@@ -142,7 +142,7 @@ static int user_version(struct store *s, int64_t *v, struct err *e) {
     return code;
 }
 
-/* Row number v of the table, inside a transaction that another process may have been faster with. */
+/* Applies row v of the table in a transaction, unless another process has already applied it. */
 static int apply(struct store *s, const struct store_migration *table, int64_t v, struct err *e) {
     int rc = exec(s, "BEGIN IMMEDIATE", "begin a migration", e);
     if (rc) return rc;

@@ -1,5 +1,6 @@
-/* schema_postgres.c: the tables on a PostgreSQL server. Text is compared by bytes, as SQLite does. Searched text has a
- * column of its words; whoever writes keys or documents notifies the channel chimere, which sql_postgres.c hears. */
+/* schema_postgres.c: the tables on a PostgreSQL server. Texts are compared by bytes, as in SQLite. A searchable
+ * text has a column with its words. Triggers on keys and documents notify the channel chimere, to which
+ * sql_postgres.c listens. */
 #include <stdio.h>
 
 #include "store/sql_impl.h"
@@ -73,7 +74,7 @@ static const struct store_migration rows[] = {
      "CREATE INDEX conversation_items_parent ON conversation_items(parent);"
      "CREATE TABLE conversation_usage(owner TEXT COLLATE \"C\" PRIMARY KEY, n_bytes" INT
      "  n BIGINT NOT NULL);"
-     /* a tsvector holds a megabyte: what comes after that many characters of a message is not found */
+     /* a tsvector holds at most a megabyte, so the text of a message after this many characters is not searchable */
      "CREATE TABLE conversation_fts(rowid BIGINT PRIMARY KEY, text TEXT, words TSVECTOR"
      "  GENERATED ALWAYS AS (to_tsvector('simple', left(coalesce(text, ''), 200000))) STORED);"
      "CREATE INDEX conversation_words ON conversation_fts USING gin(words);"
@@ -109,7 +110,8 @@ static int read_version(struct store *s, int64_t *v, struct err *e) {
     return code;
 }
 
-/* One transaction under a lock, so that replicas that start together do not meet half a schema. */
+/* Applies all migrations in one transaction under a lock, so that replicas that start together do not see a
+ * partial schema. */
 int store_migrate_server(struct store *s, struct err *e) {
     int64_t v = 0;
     int rc = run(s, "BEGIN IMMEDIATE", "begin a migration", e);

@@ -1,4 +1,4 @@
-/* sql.c: statements, passed to the driver of their store. */
+/* sql.c: passes statements to the driver of their store. */
 #include "store/sql.h"
 
 #include "store/sql_impl.h"
@@ -32,7 +32,7 @@ int sql_step(struct sql_stmt *st) { return st->s->ops->step(st); }
 int sql_insert(struct sql_stmt *st, int64_t *id) {
     int rc = sql_step(st);
     if (rc == SQL_ROW && id) *id = sql_int64(st, 0);
-    while (rc == SQL_ROW) rc = sql_step(st); /* SQLite commits at the end */
+    while (rc == SQL_ROW) rc = sql_step(st); /* run to the end, because SQLite commits only then */
     return rc;
 }
 

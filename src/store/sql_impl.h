@@ -1,4 +1,4 @@
-/* sql_impl.h: what a driver of sql.h has. */
+/* sql_impl.h: the functions of a driver of sql.h. */
 #ifndef CHIMERE_STORE_SQL_IMPL_H
 #define CHIMERE_STORE_SQL_IMPL_H
 
@@ -6,7 +6,7 @@
 
 #include "store/sql.h"
 
-struct sql_stmt {    /* first member of each driver's own */
+struct sql_stmt {    /* first member of each driver's own struct */
     struct store *s; /* view */
 };
 
@@ -26,9 +26,9 @@ struct sql_ops {
     int (*exec)(struct store *s, const char *text);
     int64_t (*changes)(struct store *s);
     int (*fail)(const struct store *s, int rc, const char *doing, struct err *e);
-    int64_t (*version)(struct store *s); /* changes when somebody has written */
+    int64_t (*version)(struct store *s); /* changes when another connection has written */
     int (*check)(struct store *s, struct err *e);
-    /* Before a statement outside a transaction: a connection that was lost is made again. */
+    /* Called before a statement outside a transaction: restores a lost connection. */
     int (*ready)(struct store *s);
     bool (*is_up)(const struct store *s); /* any thread, without the lock */
     void (*close)(struct store *s);
@@ -36,7 +36,8 @@ struct sql_ops {
 
 extern const struct sql_ops sql_sqlite_ops, sql_postgres_ops;
 
-/* sql_sqlite.c: path as store_open's. sql_postgres.c: url of a server. Fill s->ops and what belongs to it. */
+/* Each sets s->ops and the driver's own members. sql_sqlite.c: path as in store_open. sql_postgres.c: url of a
+ * server. */
 int sql_sqlite_open(struct store *s, const char *path, struct err *e);
 int sql_postgres_open(struct store *s, const char *url, struct err *e);
 

@@ -1,8 +1,8 @@
-/* sql_postgres.c: the driver over a PostgreSQL server, for replicas that share a store.
+/* sql_postgres.c: the driver for a PostgreSQL server, for replicas that share a store.
  *
- * libpq is loaded when a store of this kind is opened: a program that never opens one needs no such library. One
- * connection per store, made again after it was lost; a transaction that was cut by that fails as a whole. Values
- * travel in binary form but for numbers that are sent. */
+ * libpq is loaded when a store of this kind is opened, so other programs do not need the library. One connection
+ * per store; a lost connection is restored. A transaction that loses its connection fails as a whole. Values are
+ * transferred in binary, except numbers that are sent. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include "store/sql_impl.h"
 #include "store/store_impl.h"
 
-/* libpq's interface, of which nothing else is used (PostgreSQL's manual, chapter "libpq"). */
+/* The part of libpq's interface that is used (PostgreSQL's manual, chapter "libpq"). */
 typedef struct pg_conn pg_conn;
 typedef struct pg_result pg_result;
 struct pg_notify;
@@ -74,20 +74,20 @@ struct postgres {
     struct libpq pq;
     pg_conn *conn; /* owned */
     int64_t n_change, n_notified;
-    uint64_t n_prepared, n_connect; /* names of statements; connections so far */
+    uint64_t n_prepared, n_connect; /* counters for names of statements and for connections */
     bool in_transaction;
     _Atomic bool is_down;           /* the last attempt to reach the server failed */
-    int64_t tried_ns;               /* when it was made */
-    char sqlstate[8], message[400]; /* of the last failure */
+    int64_t tried_ns;               /* time of the last attempt */
+    char sqlstate[8], message[400]; /* details of the last failure */
 };
 
 struct stmt {
     struct sql_stmt base;
-    char *sql; /* owned; as PostgreSQL spells it */
+    char *sql; /* owned; in the syntax of PostgreSQL */
     char name[24];
-    uint64_t connect; /* the connection that it is prepared on; 0: on none */
+    uint64_t connect; /* the connection on which it is prepared; 0: none */
     int n_param;
-    const char *values[MAX_PARAM]; /* views, or into number */
+    const char *values[MAX_PARAM]; /* views; numbers point into `number` */
     char number[MAX_PARAM][NUMBER_BYTES];
     int sizes[MAX_PARAM], formats[MAX_PARAM];
     unsigned types[MAX_PARAM];
@@ -97,7 +97,8 @@ struct stmt {
 
 static struct libpq *pq_of(const struct store *s) { return &s->pg->pq; }
 
-/* Texts that no rewriting of parameters gives. The rank is PostgreSQL's, not BM25. */
+/* Complete texts, for statements that cannot be converted by replacing parameters. The rank is PostgreSQL's, not
+ * BM25. */
 static const struct {
     const char *sqlite, *postgres;
 } texts[] = {
@@ -117,7 +118,7 @@ static const struct {
      " AND m.pinned = 0 ORDER BY score DESC, m.at_ms DESC LIMIT $3"},
 };
 
-/* And parts of texts. */
+/* Parts of texts. */
 static const struct {
     const char *sqlite, *postgres;
 } parts[] = {
@@ -160,7 +161,7 @@ static int highest_param(const char *sql) {
 
 /* ---- failures ---- */
 
-enum { AWAY = 2 }; /* the server cannot be reached: nothing was sent */
+enum { AWAY = 2 }; /* the server cannot be reached: no statement was sent */
 
 static int note(struct store *s, pg_result *r) {
     struct postgres *g = s->pg;
@@ -176,7 +177,7 @@ static int note(struct store *s, pg_result *r) {
 
 static int fail(const struct store *s, int rc, const char *doing, struct err *e) {
     static const struct {
-        const char *state; /* a prefix of SQLSTATE */
+        const char *state; /* prefix of the SQLSTATE */
         int code;
     } map[] = {{"23", CHIMERE_EINVAL},   {"40", CHIMERE_EBUSY},     {"55P03", CHIMERE_EBUSY},
                {"53", CHIMERE_ELIMIT},   {"57", CHIMERE_EIO},       {"08", CHIMERE_EIO},
@@ -234,7 +235,7 @@ static void finalize(struct sql_stmt *base) {
     drop_rows(st);
     if (st->connect == g->n_connect && g->pq.status(g->conn) == PG_CONNECTION_OK) {
         snprintf(text, sizeof text, "DEALLOCATE %s", st->name);
-        g->pq.clear(g->pq.exec(g->conn, text)); /* in vain within a failed transaction */
+        g->pq.clear(g->pq.exec(g->conn, text)); /* has no effect within a failed transaction */
     }
     mem_free(st->sql);
     mem_free(st);
@@ -272,7 +273,8 @@ static void bind_blob(struct sql_stmt *st, int i, const void *data, size_t n) {
     bind(st, i, data, n, OID_BYTEA);
 }
 
-/* On this connection; types are those of the first values that are bound, and stay. */
+/* Prepares the statement on the current connection. The parameter types are those of the first bound values and do
+ * not change later. */
 static int ensure_prepared(struct stmt *st) {
     struct postgres *g = st->base.s->pg;
     if (st->connect == g->n_connect) return SQL_OK;
@@ -314,7 +316,7 @@ static int step(struct sql_stmt *base) {
 
 /* ---- columns ---- */
 
-/* The bytes of a column; NULL: SQL's NULL. */
+/* Returns the bytes of a column; NULL for SQL's NULL. */
 static const unsigned char *bytes_of(struct stmt *st, int i, int *n) {
     struct libpq *pq = pq_of(st->base.s);
     *n = 0;
@@ -357,7 +359,8 @@ static double dbl(struct sql_stmt *base, int i) {
 
 static const char *text(struct sql_stmt *base, int i) {
     int n;
-    return (const char *)bytes_of((struct stmt *)base, i, &n); /* libpq ends it with 0 */
+    /* libpq terminates it with a zero byte */
+    return (const char *)bytes_of((struct stmt *)base, i, &n);
 }
 
 static const void *blob(struct sql_stmt *base, int i, int32_t *n) {
@@ -369,7 +372,7 @@ static const void *blob(struct sql_stmt *base, int i, int32_t *n) {
 static int exec(struct store *s, const char *sql) {
     struct postgres *g = s->pg;
     bool begins = strcmp(sql, "BEGIN IMMEDIATE") == 0;
-    /* one writer at a time, as a file has: what a transaction has read still holds when it writes */
+    /* One writer at a time, as with a file: what a transaction has read is still valid when it writes. */
     pg_result *r =
         g->pq.exec(g->conn, begins ? "BEGIN; SELECT pg_advisory_xact_lock(4849994)" : sql);
     int status = r ? g->pq.resultStatus(r) : -1, rc = SQL_OK;
@@ -391,7 +394,7 @@ static int check(struct store *s, struct err *e) {
 static int greet(struct store *s) {
     struct postgres *g = s->pg;
     g->n_connect++;
-    g->n_notified++; /* as if all had changed meanwhile */
+    g->n_notified++; /* as if everything had changed meanwhile */
     int rc = exec(s, "SET client_min_messages = warning; SET statement_timeout = '30s';"
                      "SET idle_in_transaction_session_timeout = '60s'; LISTEN chimere");
     g->is_down = rc != 0;
@@ -410,8 +413,8 @@ static int ready(struct store *s) {
     return AWAY;
 }
 
-/* Everybody who writes keys or documents notifies this channel: nothing is asked of the server here. A connection
- * that was lost is noticed, and made again. */
+/* Every writer of keys or documents notifies the channel, so no query is sent here. A lost connection is detected
+ * and restored. */
 static int64_t version(struct store *s) {
     struct postgres *g = s->pg;
     struct pg_notify *n;
@@ -467,7 +470,7 @@ int sql_postgres_open(struct store *s, const char *url, struct err *e) {
     if (!g) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = load(&g->pq, e);
     if (rc) return rc;
-    /* what the address says of these replaces them */
+    /* defaults, which the address can override */
     const char *const names[] = {"connect_timeout", "fallback_application_name", "dbname", NULL},
                       *const values[] = {"3", "chimere", url, NULL};
     g->conn = g->pq.connectdbParams(names, values, 1);

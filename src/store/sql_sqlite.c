@@ -38,7 +38,7 @@ static void reset(struct sql_stmt *st) {
 static void bind_int64(struct sql_stmt *st, int i, int64_t v) { sqlite3_bind_int64(of(st), i, v); }
 
 static void bind_double(struct sql_stmt *st, int i, double v) {
-    sqlite3_bind_double(of(st), i, v); /* NaN becomes NULL there */
+    sqlite3_bind_double(of(st), i, v); /* SQLite stores NaN as NULL */
 }
 
 static void bind_text(struct sql_stmt *st, int i, const char *text) {
@@ -145,7 +145,8 @@ const struct sql_ops sql_sqlite_ops = {prepare,   finalize,  reset, bind_int64, 
 
 int sql_sqlite_open(struct store *s, const char *path, struct err *e) {
     s->ops = &sql_sqlite_ops;
-    if (strcmp(path, ":memory:") != 0) { /* SQLite would make it readable by everybody */
+    /* create the file first, because SQLite would make it readable for all users */
+    if (strcmp(path, ":memory:") != 0) {
         if (fs_touch(path))
             return err_set(e, errno == ENOENT ? CHIMERE_ENOENT : CHIMERE_EIO, "%s: cannot open: %s",
                            path, strerror(errno));

@@ -126,11 +126,11 @@ bool store_is_server(const char *path) {
     return str_starts(path, "postgres://") || str_starts(path, "postgresql://");
 }
 
-/* An address without what is between the user and the host: "postgres://user@host/db". */
+/* Returns an address without the password: "postgres://user@host/db". */
 static char *shown(const char *path) {
     char *copy = mem_strdup(path);
     if (!copy || !store_is_server(path)) return copy;
-    copy[strcspn(copy, "?")] = 0; /* parameters may be secret too */
+    copy[strcspn(copy, "?")] = 0; /* parameters may contain secrets too */
     char *begin = strstr(copy, "://") + 3, *at = strrchr(begin, '@'),
          *colon = at ? memchr(begin, ':', (size_t)(at - begin)) : NULL;
     if (colon) memmove(colon, at, strlen(at) + 1);
@@ -166,7 +166,7 @@ int store_open_existing(struct store **out, const char *path, struct err *e) {
 int store_probe(const char *path, struct err *e) {
     struct store s = {.ops = &sql_sqlite_ops, .path = (char *)path};
     if (store_is_server(path))
-        return 0; /* it is asked at the start, which may be before it is up */
+        return 0; /* a server is checked at start; before that it may not be running yet */
     int64_t id = 0, version = 0, n_table = 0;
     int got = sqlite3_open_v2(path, &s.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_EXRESCODE, NULL);
     int rc = got == SQLITE_OK ? check_id(&s, &id, &version, &n_table, e) : 0;
