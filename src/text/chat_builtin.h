@@ -1,4 +1,4 @@
-/* chat_builtin.h: chat templates by name, for models whose file has none or a wrong one. */
+/* chat_builtin.h: built-in chat templates by name, for models whose file has none or a wrong one. */
 #ifndef CHIMERE_TEXT_CHAT_BUILTIN_H
 #define CHIMERE_TEXT_CHAT_BUILTIN_H
 

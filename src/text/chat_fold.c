@@ -1,7 +1,7 @@
-/* chat_fold.c: system messages where a template takes one at the front, or none.
+/* chat_fold.c: moves system messages for a template that accepts one at the front, or none.
  *
- * Those before the first user turn become one system message (or the beginning of that turn, for a
- * template without system messages). A later one joins the user turn before it, else the one after it. */
+ * System messages before the first user turn become one system message, or the beginning of that turn if the
+ * template has no system messages. A later one is added to the user turn before it, or else to the one after it. */
 #include <string.h>
 
 #include "base/buf.h"
@@ -16,7 +16,7 @@ static bool has_role(const json_t *m, const char *role) {
 
 static bool is_system(const json_t *m) { return has_role(m, "system") || has_role(m, "developer"); }
 
-/* Appends the text of a message, one blank line after what is there. */
+/* Appends the text of a message, after a blank line if out is not empty. */
 static void add_text(struct buf *out, const json_t *m) {
     json_t *content = json_object_get(m, "content"), *part;
     size_t i;
@@ -36,7 +36,7 @@ static json_t *message(const char *role, const struct buf *text) {
     return m;
 }
 
-/* A copy of the user's message with a text before or after its content. */
+/* Returns a copy of the user's message with a text before or after its content. */
 static json_t *joined(const json_t *user, const struct buf *text, bool before) {
     json_t *m = json_copy((json_t *)user), *content = json_object_get(user, "content");
     struct buf all;
@@ -49,7 +49,7 @@ static json_t *joined(const json_t *user, const struct buf *text, bool before) {
     if (!before) buf_put(&all, text->p, text->n);
     json_t *value = all.failed || text->failed ? NULL : json_stringn(all.p, all.n);
     buf_fini(&all);
-    if (value && json_is_array(content)) { /* a part of its own, beside the user's parts */
+    if (value && json_is_array(content)) { /* a separate part next to the user's parts */
         json_t *part = json_object(), *parts = json_copy(content);
         json_object_set_new(part, "type", json_string("text"));
         json_object_set_new(part, "text", value);
@@ -74,7 +74,7 @@ static int put_head(json_t *out, const struct buf *head, bool has_system) {
     return json_array_insert_new(out, 0, message("user", head));
 }
 
-/* One later system message: into the user turn before it, or kept for the one after it. */
+/* Adds a later system message to the user turn before it, or keeps it for the turn after it. */
 static int put_later(json_t *out, const json_t *m, struct buf *pending) {
     size_t n = json_array_size(out);
     const json_t *last = json_array_get(out, n - 1);
@@ -144,7 +144,7 @@ bool chat_drops_system(const json_t *messages, const char *text, size_t n) {
         buf_init(&b, MAX_BYTES);
         add_text(&b, m);
         size_t from = 0, len;
-        while (from < b.n && strchr(" \t\r\n", b.p[from])) from++; /* templates trim */
+        while (from < b.n && strchr(" \t\r\n", b.p[from])) from++; /* templates trim white space */
         len = strcspn(b.n ? b.p + from : "", "\r\n");
         if (len > PROBE_BYTES) len = PROBE_BYTES;
         while (len && strchr(" \t", b.p[from + len - 1])) len--;

@@ -1,11 +1,11 @@
-/* chat_calls.c: reads a call, one byte at a time: what opens and closes it, and the JSON forms.
+/* chat_calls.c: reads a call byte by byte: the marks that open and close it, and the JSON forms.
  *
  *   JSON   MARK {"name": NAME, "arguments": {...}}, or a list of these, and an end mark
  *
- * After a mark, what follows decides the form, since models mix them up. A call ends with its last bracket
- * or tag; end marks after it are swallowed. Repaired, and marked as such: a code fence inside the mark, a missing or
- * surplus last brace, calls as JSON strings, and what chat_json.c repairs. A call that the end of the text cuts is
- * never completed. */
+ * The text after the mark decides the form, because models mix them up. A call ends with its last bracket or tag;
+ * end marks after it are dropped. The reader repairs and reports: a code fence inside the mark, a missing or
+ * surplus last brace, calls as JSON strings, and what chat_json.c repairs. A call that is cut by the end of the
+ * text is never completed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ bool chat_is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '
 #define reject chat_call_reject
 
 void chat_call_reject(struct chat_parser *p, char c, const char *reason) {
-    if (p->is_replayed) { /* the byte is not one of the text */
+    if (p->is_replayed) { /* the byte comes from a string inside the call */
         chat_call_fail(p, reason);
         return;
     }
@@ -63,7 +63,7 @@ void chat_call_open(struct chat_parser *p, const char *mark) {
         p->state = C_DS_HEAD;
     if (p->state == C_FRAME) {
         buf_puts(&p->name, mark);
-        p->outer = CHAT_IN_TEXT; /* whatever the message before was */
+        p->outer = CHAT_IN_TEXT; /* whatever the mode before the message was */
     }
     if (strcmp(mark, "{") == 0 || strcmp(mark, "[") == 0) {
         p->is_bare = true;
@@ -96,7 +96,7 @@ static void open_byte(struct chat_parser *p, char c) {
         p->state = C_MISTRAL_NAME;
         buf_putc(&p->name, c);
     } else if (starts_name(c) && !tags && p->form->reader == CHAT_READ_ANY) {
-        p->in_array = true; /* a line per call */
+        p->in_array = true; /* one call per line */
         p->state = C_PY_NAME;
         buf_putc(&p->name, c);
     } else if (p->spec.calls == CHAT_CALLS_LLAMA) {
@@ -106,7 +106,7 @@ static void open_byte(struct chat_parser *p, char c) {
     }
 }
 
-/* ```json or ```python, or ``` alone. */
+/* Reads ```json or ```python, or ``` alone. */
 static void open_fence_byte(struct chat_parser *p, char c) {
     bool is_word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     if (p->look.n < 3 ? c == '`' : is_word && p->look.n < 16) {
@@ -121,7 +121,7 @@ static void open_fence_byte(struct chat_parser *p, char c) {
     }
 }
 
-/* A [ without a mark: a list of calls or of Python calls, if it names a tool. */
+/* Reads a [ without a mark: it is a list of calls or of Python calls if it names a tool. */
 static void bare_byte(struct chat_parser *p, char c) {
     if (is_blank(c)) return;
     p->in_array = true;
@@ -164,7 +164,7 @@ static bool is_args_key(const struct buf *key) {
     return is_key(key, "arguments") || is_key(key, "parameters") || is_key(key, "args");
 }
 
-/* A JSON string's text; NULL if value is none. */
+/* Returns the text of a JSON string; NULL if the value is not a string. */
 static json_t *value_text(const struct buf *value) {
     json_t *s = value->n ? json_loadb(value->p, value->n, JSON_DECODE_ANY, NULL) : NULL;
     if (s && !json_is_string(s)) {
@@ -182,7 +182,7 @@ static void obj_key_start(struct chat_parser *p, char quote) {
     p->state = C_OBJ_KEY;
 }
 
-/* What the model gave as arguments, other than an object: text that holds one, or null. */
+/* Takes arguments that are not an object: a string that contains one, or null. */
 static const char *take_args(struct chat_parser *p) {
     json_t *text = value_text(&p->value);
     const char *reason = NULL;
@@ -209,7 +209,7 @@ static const char *take_name(struct chat_parser *p) {
     return reason;
 }
 
-/* The value of p->key has ended; NULL or why this is no call. */
+/* Called when the value of p->key has ended. Returns NULL, or the reason why this is not a call. */
 static const char *take_value(struct chat_parser *p) {
     p->state = C_OBJ_NEXT;
     p->is_repaired |= p->json.is_repaired;
@@ -286,7 +286,7 @@ static void obj_start_byte(struct chat_parser *p, char c) {
     obj_value_byte(p, c);
 }
 
-/* An end mark in place of the call's last brace. */
+/* Handles an end mark in the place where the last brace of the call should be. */
 static void obj_missing_byte(struct chat_parser *p, char c) {
     p->state = C_OBJ_MISSING;
     if (chat_choose(p, c, p->form->ends, 1) == -2) {
@@ -333,7 +333,7 @@ static void obj_byte(struct chat_parser *p, char c) {
 
 static void tail_byte(struct chat_parser *p, char c);
 
-/* A call as a JSON string in the list: its text is read as if it stood there. */
+/* A call in the form of a JSON string in the list: the text of the string is parsed in its place. */
 static void array_text_byte(struct chat_parser *p, char c) {
     enum chat_json_status st = chat_json_push(&p->json, c);
     if (st == CHAT_JSON_MORE) return;
@@ -374,7 +374,8 @@ static void array_byte(struct chat_parser *p, char c) {
         p->state = C_TAIL;
     } else if (p->state == C_ARRAY_NEXT &&
                (c == '`' || (p->form->ends[0] && c == p->form->ends[0][0]))) {
-        p->in_array = false; /* calls without brackets around them, or the last one is missing */
+        /* calls without brackets around them, or with the last bracket missing */
+        p->in_array = false;
         p->state = C_TAIL;
         tail_byte(p, c);
     } else {
@@ -382,7 +383,7 @@ static void array_byte(struct chat_parser *p, char c) {
     }
 }
 
-/* An argument object alone, after a name. */
+/* Reads an argument object that follows a name. */
 static void args_byte(struct chat_parser *p, char c) {
     if (p->state == C_ARGS_START) {
         if (is_blank(c)) return;
@@ -416,7 +417,7 @@ void chat_args_start(struct chat_parser *p, char c) {
 
 /* ---- after calls ---- */
 
-/* Another call that has no mark of its own: true if c begins it. */
+/* Checks for another call without its own mark: returns true if c begins one. */
 static bool next_call(struct chat_parser *p, char c) {
     if (p->look.n != p->n_look || c != '{') return false;
     if (p->form->reader != CHAT_READ_BARE && (p->form->reader != CHAT_READ_ANY || p->has_end))
@@ -430,7 +431,7 @@ static bool next_call(struct chat_parser *p, char c) {
     return true;
 }
 
-/* The calls are over: what look holds is text. */
+/* No more calls follow: the bytes in look are text. */
 static void leave_with_look(struct chat_parser *p) {
     struct buf again = p->look;
     buf_init(&p->look, again.max);
@@ -445,7 +446,7 @@ static void tail_byte(struct chat_parser *p, char c) {
     size_t n = chat_list(ends, 0, p->form->ends);
     ends[n++] = "```";
     if (p->form->tags) n = chat_list(ends, n, p->form->tags->call_end);
-    /* a brace too many is dropped if an end mark follows; look keeps it otherwise */
+    /* A surplus brace is dropped if an end mark follows; otherwise look keeps it. */
     bool is_skipped = is_blank(c) || (c == '}' && !p->has_end && !p->is_bare);
     if (is_skipped && p->look.n == p->n_look) {
         buf_clear(&p->raw);
@@ -454,7 +455,7 @@ static void tail_byte(struct chat_parser *p, char c) {
         return;
     }
     if (next_call(p, c)) return;
-    buf_clear(&p->raw); /* nothing to give back but look */
+    buf_clear(&p->raw); /* only look remains to be returned as text */
     bool has_brace = p->look.n && memchr(p->look.p, '}', p->n_look);
     int k = chat_choose(p, c, ends, n);
     if (k >= 0) {
@@ -489,7 +490,7 @@ void chat_call_byte(struct chat_parser *p, char c) {
     case C_COLON:
     case C_OBJ_NEXT:
     case C_OBJ_COMMA: obj_byte(p, c); break;
-    case C_CODE: break; /* raw has it */
+    case C_CODE: break; /* the code is in raw */
     case C_TAIL: tail_byte(p, c); break;
     default: chat_named_byte(p, c);
     }
@@ -497,13 +498,13 @@ void chat_call_byte(struct chat_parser *p, char c) {
 
 /* ---- end of the text ---- */
 
-/* No call is open: what may have been the beginning of an end mark is text, unless the text was cut. */
+/* No call is open: the possible beginning of an end mark is text, unless the text was cut. */
 static void eof_in_tail(struct chat_parser *p, bool is_cut) {
     if (is_cut) chat_look_clear(p);
     leave_with_look(p);
 }
 
-/* A string is one of the words, or the beginning of one if it has not ended. */
+/* Returns true if the string is one of the words, or, if it has not ended, the beginning of one. */
 static bool is_word(const struct buf *text, bool is_ended, const char *const *words) {
     for (; *words; words++)
         if (is_ended ? is_key(text, *words) : strncmp(*words, text->p + 1, text->n - 1) == 0)
@@ -511,12 +512,14 @@ static bool is_word(const struct buf *text, bool is_ended, const char *const *wo
     return false;
 }
 
-/* JSON without a mark that the text's end cut before it was clear whether it is a call: may it become one? */
+/* For JSON without a mark that was cut before it was clear whether it is a call: returns true if it may become
+ * one. */
 static bool may_be_call(const struct chat_parser *p) {
     static const char *const all[] = {"id",        "name",       "type", "function", "tool_name",
                                       "arguments", "parameters", "args", NULL};
     static const char *const types[] = {"function", NULL};
-    const char *const *keys = all + !p->name.n; /* an id alone may be of anything */
+    /* an id may occur in any object, so it is not enough */
+    const char *const *keys = all + !p->name.n;
     if (p->has_other) return false;
     switch ((enum chat_call_state)p->state) {
     case C_OBJ_KEY: return is_word(&p->key, false, keys);
@@ -528,7 +531,7 @@ static bool may_be_call(const struct chat_parser *p) {
         if (is_key(&p->key, "type")) return is_word(&p->value, false, types);
         return chat_has_tool_prefix(p->spec.tools, p->value.p + 1, p->value.n - 1);
     case C_PY_NAME: return chat_has_tool_prefix(p->spec.tools, p->name.p, p->name.n);
-    case C_HEAD: /* functionary: what follows the prompt's own mark */
+    case C_HEAD: /* functionary: the text after the mark that the prompt ends with */
         return strncmp("all", p->name.p ? p->name.p : "", p->name.n) == 0 ||
                chat_has_tool_prefix(p->spec.tools, p->name.p, p->name.n);
     case C_ARGS_START: return chat_has_tool(p->spec.tools, p->name.p);
@@ -536,7 +539,7 @@ static bool may_be_call(const struct chat_parser *p) {
     }
 }
 
-/* False: no call has begun, and what stands there is text. */
+/* Returns false if no call has begun and the text so far is content. */
 static bool cut_bare(struct chat_parser *p) {
     if (!p->name.n || (!p->has_args && !may_be_call(p))) return may_be_call(p);
     if (p->state != C_PY_NAME && p->state != C_HEAD) chat_call_begin(p);
@@ -550,7 +553,7 @@ void chat_call_eof(struct chat_parser *p, bool is_cut) {
         eof_in_tail(p, is_cut);
         return;
     }
-    if (p->state == C_ARRAY_NEXT) { /* the bracket of the list is missing */
+    if (p->state == C_ARRAY_NEXT) { /* the closing bracket of the list is missing */
         chat_call_leave(p);
         return;
     }

@@ -1,4 +1,4 @@
-/* chat_calls_named.c: forms with the function's name before the arguments.
+/* chat_calls_named.c: forms with the name of the function before the arguments.
  *
  *   Mistral  [TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{...}
  *   DeepSeek MARK TYPE SEP NAME\n```json\n{...}\n``` END, or MARK NAME SEP {...} END
@@ -67,7 +67,7 @@ static void deepseek_byte(struct chat_parser *p, char c) {
         if (chat_is_blank(c)) return;
         if (c == '{') {
             chat_args_start(p, c);
-        } else { /* what stood before the separator was the type */
+        } else { /* the text before the separator was the type */
             buf_clear(&p->name);
             buf_putc(&p->name, c);
             p->state = C_DS_NAME;
@@ -98,7 +98,7 @@ static void cut_front(struct buf *b, size_t n) {
     buf_cut(b, b->n - n);
 }
 
-/* functions.NAME:INDEX is the call's id, too. */
+/* functions.NAME:INDEX is also the id of the call. */
 static void head_name(struct chat_parser *p) {
     static const char prefix[] = "functions.";
     struct buf *b = &p->name;
@@ -120,7 +120,7 @@ static void head_byte(struct chat_parser *p, char c) {
     buf_putc(b, c);
     if (b->failed) return;
     if (other && b->n >= n_other && memcmp(b->p + b->n - n_other, other, n_other) == 0) {
-        buf_clear(&p->id); /* the id, or the word that says that it is a function */
+        buf_clear(&p->id); /* drop the id, or the word that means "function" */
         buf_put(&p->id, b->p, b->n - n_other);
         buf_clear(b);
     } else if (b->n > n_sep && memcmp(b->p + b->n - n_sep, sep, n_sep) == 0) {
@@ -138,7 +138,7 @@ static void head_byte(struct chat_parser *p, char c) {
 
 /* ---- harmony ---- */
 
-/* The word after `before` in the head, up to a blank or a tag; n 0: there is none. */
+/* Returns the word after `before` in the head, up to a blank or a tag; n 0: none. */
 static struct slice frame_word(const struct buf *head, const char *before) {
     size_t n_before = strlen(before);
     const char *at = head->n ? memmem(head->p, head->n, before, n_before) : NULL;
@@ -152,7 +152,7 @@ static bool slice_is(struct slice s, const char *word) {
     return s.n == strlen(word) && memcmp(s.p, word, s.n) == 0;
 }
 
-/* The head is complete: reasoning, an answer, or a call, which needs a recipient that is a function. */
+/* The head is complete: the message is reasoning, an answer, or a call, whose recipient must be a function. */
 static void frame_begin(struct chat_parser *p, char c) {
     static const char prefix[] = "functions.";
     const size_t n = sizeof prefix - 1;
@@ -165,7 +165,7 @@ static void frame_begin(struct chat_parser *p, char c) {
         p->after_call = p->is_bare = false;
         return;
     }
-    p->is_bare = false; /* from here on it can be nothing else */
+    p->is_bare = false; /* from here on it can only be a frame */
     bool is_function = to.n > n && memcmp(to.p, prefix, n) == 0;
     struct buf name;
     buf_init(&name, p->name.max);
@@ -181,8 +181,8 @@ static void frame_begin(struct chat_parser *p, char c) {
     else p->state = C_ARGS_START;
 }
 
-/* Heads are short. One that the prompt has begun must look like one from its first byte on: text without frames
- * is text. */
+/* Reads the head of a frame. Heads are short. If the prompt has begun the head, the text must look like a head
+ * from its first byte on; text without frames is content. */
 static void frame_byte(struct chat_parser *p, char c) {
     static const char end[] = "<|message|>";
     static const char *const begins[] = {"<|channel|>", "<|message|>", "<|start|>", " to="};
@@ -268,7 +268,7 @@ void chat_named_byte(struct chat_parser *p, char c) {
 
 /* ---- code ---- */
 
-/* name.call(key="value", ...): Llama's built-in tools. */
+/* Reads name.call(key="value", ...): Llama's built-in tools. */
 static bool builtin_call(struct chat_parser *p, const char *s, size_t n) {
     const char *dot = memmem(s, n, ".call(", 6);
     if (!dot || !n || s[n - 1] != ')') return false;

@@ -1,10 +1,11 @@
-/* chat_calls_tags.c: calls as tags, a tag per parameter (struct chat_tags).
+/* chat_calls_tags.c: calls as tags, with one tag per parameter (struct chat_tags).
  *
- * A value ends with its end tag if a tag follows that fits; otherwise the tag is text. A value may quote whole calls,
- * markup included: once it has opened one, an end tag closes the quoted call, and the value's text is held from there
- * until a later end tag shows that it was a quote. If the text ends first, the value ended at the first one.
+ * A value ends at its end tag if a tag follows that fits; otherwise the tag is text. A value may quote complete
+ * calls with their markup. After it has opened a quoted call, an end tag may close only the quoted call. The
+ * value's text from there on is held until a later end tag shows that it was a quote. If the text ends first, the
+ * value ended at the first of these end tags.
  *
- * Tolerated: a second or missing end tag of a parameter, a missing end tag of the call, attributes in place of =,
+ * Accepted: a second or missing end tag of a parameter, a missing end tag of the call, attributes in place of =,
  * CRLF. */
 #include <string.h>
 
@@ -78,12 +79,13 @@ static void body_byte(struct chat_parser *p, char c) {
     else if (k >= 0 && (size_t)k < n_end) end_tags(p);
 }
 
-/* KEY, or KEY" string="true": the type that the model says. */
+/* Reads KEY, or KEY" string="true", which gives the type. */
 static unsigned key_type(struct buf *key) {
     unsigned types = 0;
     const char *s = key->p;
     bool is_quoted = s && (*s == '"' || *s == '\'');
-    const char *quote = is_quoted ? strpbrk(s + 1, "\"'") : NULL; /* of a bare name it is a part */
+    /* in a name without quotes, a quote is part of the name */
+    const char *quote = is_quoted ? strpbrk(s + 1, "\"'") : NULL;
     if (quote && strstr(quote, "string=\"true\"")) types = CHAT_T_STRING;
     if (quote && strstr(quote, "string=\"false\"")) types = ~0u;
     if (quote) buf_cut(key, (size_t)(quote - s));
@@ -153,8 +155,8 @@ static void value_end(struct chat_parser *p) {
                        &p->is_repaired);
 }
 
-/* What may end a value: end tags, then (without an end tag of the parameter) the call's end and the next key, then
- * tags that open a quoted call. */
+/* The marks that may end a value: end tags; then, for a missing end tag of the parameter, the end of the call and
+ * the next key; then tags that open a quoted call. */
 struct value_marks {
     const char *text[MAX_TAGS];
     size_t n_value, n_call, n_key, n;
@@ -168,7 +170,8 @@ static void value_marks(const struct chat_tags *t, struct value_marks *m) {
     m->n = chat_list(m->text, m->n_key, t->open);
 }
 
-/* Matches look, from `at` on, with a mark: its number, -1 the beginning of one, -2 none. */
+/* Compares look, from `at` on, with the marks. Returns the index of the mark, -1 if it is the beginning of one, -2
+ * if no mark matches. */
 static int match_mark(const struct value_marks *m, const struct buf *look, size_t at) {
     int found = -2;
     for (size_t i = 0; i < m->n; i++) {
@@ -192,7 +195,7 @@ static void drop_front(struct buf *b, size_t n) {
     buf_cut(b, b->n - n);
 }
 
-/* look begins with mark k; true: it was dealt with. */
+/* look begins with mark k. Returns true if the mark was processed. */
 static bool take_mark(struct chat_parser *p, const struct value_marks *m, int k, size_t at) {
     if ((size_t)k >= m->n_key) { /* the value quotes a call */
         if (!p->is_flat) p->n_nested++;
@@ -200,7 +203,7 @@ static bool take_mark(struct chat_parser *p, const struct value_marks *m, int k,
         chat_look_clear(p);
         return true;
     }
-    if ((size_t)k >= m->n_call) { /* the next key, on a line of its own, without an end tag */
+    if ((size_t)k >= m->n_call) { /* the next key on its own line, after a missing end tag */
         if (!at || p->n_nested) return false;
         value_end(p);
         p->is_repaired = true;
@@ -216,7 +219,7 @@ static bool take_mark(struct chat_parser *p, const struct value_marks *m, int k,
 static void value_byte(struct chat_parser *p, char c) {
     struct value_marks m;
     if (p->first_byte && !p->look.n &&
-        (c == '\n' || c == '\r')) { /* the opening tag's line break */
+        (c == '\n' || c == '\r')) { /* drop the line break of the opening tag */
         if (c == '\n') p->first_byte = false;
         return;
     }
@@ -233,7 +236,7 @@ static void value_byte(struct chat_parser *p, char c) {
     }
 }
 
-/* The end tag in look is text: it, then everything after it once more. */
+/* The end tag in look is text: processes it as text, then everything after it again. */
 static void not_the_end(struct chat_parser *p, size_t n_mark) {
     struct buf again = p->look;
     buf_init(&p->look, again.max);
@@ -244,7 +247,7 @@ static void not_the_end(struct chat_parser *p, size_t n_mark) {
     buf_fini(&again);
 }
 
-/* look[0..n_look) may have ended the value: it did if a tag follows that fits. */
+/* look[0..n_look) may have ended the value. It did if a tag follows that fits. */
 static void value_end_byte(struct chat_parser *p, char c) {
     const struct chat_tags *t = p->form->tags;
     struct value_marks m;
@@ -272,7 +275,7 @@ static void value_end_byte(struct chat_parser *p, char c) {
     if (k == -1) return;
     if (k == -2) {
         not_the_end(p, at + (was >= 0 ? strlen(m.text[was]) : 1));
-    } else if (p->n_nested) { /* of the quoted call, as far as is known */
+    } else if (p->n_nested) { /* as far as is known, this end tag belongs to the quoted call */
         buf_put(&p->nested, look->p, look->n);
         if ((size_t)k >= n_key && (size_t)k < n_end) p->n_nested--;
         chat_look_clear(p);

@@ -1,4 +1,4 @@
-/* chat_encode.c: a rendered prompt -> token ids, control tokens from the template's own bytes only. */
+/* chat_encode.c: encodes a rendered prompt. Control tokens are only recognised in bytes of the template. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -6,11 +6,11 @@
 
 enum { MAX_MARKS = 4096 };
 
-/* Control tokens by their text. */
+/* The texts of all control tokens. */
 struct marks {
     int32_t ids[MAX_MARKS];
     int32_t n;
-    uint8_t first[256]; /* some mark begins with this byte */
+    uint8_t first[256]; /* whether a mark begins with this byte */
 };
 
 static void list_marks(const struct tok *tok, struct marks *m) {
@@ -24,7 +24,7 @@ static void list_marks(const struct tok *tok, struct marks *m) {
     }
 }
 
-/* Longest mark that begins at text[0] and fits n bytes; -1: none. */
+/* Finds the longest mark that begins at text[0] and fits in n bytes; -1: none. */
 static int32_t mark_at(const struct tok *tok, const struct marks *m, const char *text, size_t n,
                        size_t *len) {
     int32_t best = -1;
@@ -62,7 +62,7 @@ static int append_text(const struct tok *tok, const char *text, size_t n, bool b
     int32_t *part = NULL;
     size_t n_part = 0;
     int rc = n || bos ? tok_encode(tok, text, n, false, bos, &part, &n_part, e) : 0;
-    if (!rc && bos) { /* only what stands in front: the answer is still to come */
+    if (!rc && bos) { /* use only the tokens at the start: the answer follows at the end */
         size_t keep = n_part && part[0] == tok_bos(tok) ? 1 : 0;
         n_part = keep;
     }
@@ -101,13 +101,14 @@ int chat_encode_range(const struct tok *tok, const struct chat_prompt *p, size_t
                 at++;
                 continue;
             }
-            /* some models' control tokens swallow white space, here the template's own only */
+            /* Some models' control tokens remove white space next to them. Here only white space of the template
+             * is removed. */
             unsigned strips = tok_strips(tok, id);
             size_t stop = at;
             while ((strips & TOK_STRIP_LEFT) && stop > begin && is_space(text[stop - 1])) stop--;
             rc = append_text(tok, text + plain, stop - plain, false, &out, e);
             bool again =
-                has_bos && id == tok_bos(tok) && at == 0; /* the template wrote it already */
+                has_bos && id == tok_bos(tok) && at == 0; /* the template already wrote the BOS */
             if (!rc && !again && append(&out, &id, 1))
                 rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
             at += len;

@@ -1,4 +1,4 @@
-/* chat_form.c: the forms of tool calls as a table. A form is found by words of the model's template. */
+/* chat_form.c: the table of the forms of tool calls. A form is detected by words in the model's template. */
 #include <string.h>
 
 #include "text/chat/chat_impl.h"
@@ -97,7 +97,7 @@ static const struct chat_tags solar_tags = {
     .call_end = {"<|tool_call:end|>"},
 };
 
-/* By enum chat_calls. In `detect` all words of the row must be in the template. */
+/* Indexed by enum chat_calls. `detect`: all words of the row must be in the template. */
 static const struct chat_form forms[CHAT_CALLS_COUNT] = {
     [CHAT_CALLS_NONE] = {.name = "none"},
     [CHAT_CALLS_QWEN_XML] = {.name = "qwen-xml",
@@ -218,7 +218,7 @@ static const struct chat_form forms[CHAT_CALLS_COUNT] = {
                             .skip = {"<|end|>", "<|return|>", "<|call|>", "<|message|>"}},
 };
 
-/* Strongest first: the first row whose words are all in the template decides. */
+/* Strongest first: the first row whose words are all in the template decides the form. */
 static const struct {
     enum chat_calls calls;
     const char *word, *word2;
@@ -258,7 +258,7 @@ static const struct {
     {CHAT_CALLS_LLAMA, "\"parameters\": ", NULL},
 };
 
-/* How templates mark reasoning; the first pair is also what a template without marks gets. */
+/* How templates mark reasoning. The first pair is also used for a template without marks. */
 static const struct chat_think thinks[] = {
     {"<think>", "</think>"},
     {"[THINK]", "[/THINK]"},
@@ -272,7 +272,7 @@ static const struct chat_think thinks[] = {
     {"<|think:start|>", "<|think:end|>"},
 };
 #define N_THINK (sizeof thinks / sizeof *thinks)
-/* Its close ends messages of every kind, and turns of other models. */
+/* Its closing mark ends messages of every kind, and also turns of other models. */
 static const struct chat_think harmony_think = {"<|channel|>analysis<|message|>", "<|end|>"};
 
 const struct chat_form *chat_form_of(enum chat_calls calls) { return &forms[calls]; }

@@ -1,12 +1,13 @@
-/* chat_json.c: JSON one byte at a time. The output is strict JSON without blanks: raw line breaks in strings are
- * escaped, \u0000 and lone surrogates become U+FFFD, numbers keep their text. Three dialects go in:
+/* chat_json.c: parses JSON one byte at a time. The output is strict JSON without blanks: raw line breaks in
+ * strings are escaped, \u0000 and lone surrogates become U+FFFD, numbers keep their text. It accepts three
+ * dialects:
  *
- *   plain   JSON, and what models write by mistake: escapes that JSON lacks (the backslash is kept), Python's
- *           True, False and None, single quotes, a comma before a closing bracket. Each sets is_repaired.
+ *   plain   JSON, and frequent mistakes of models: escapes that JSON does not have (the backslash is kept),
+ *           Python's True, False and None, single quotes, a comma before a closing bracket. Each sets is_repaired.
  *   python  the arguments of a Python call, from ( to ): name=literal pairs
  *   gemma   {key:value}, keys without quotes, strings between two equal marks
  *
- * Also: values of parameters by their types. */
+ * Also converts values of parameters according to their types. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -64,7 +65,7 @@ static bool in_object(const struct chat_json *j) {
     return j->depth && (j->close[j->depth - 1] == '}' || j->close[j->depth - 1] == '=');
 }
 
-/* '=' stands for the ) of a call's arguments. */
+/* '=' represents the ) that closes the arguments of a call. */
 static enum chat_json_status open_bracket(struct chat_json *j, char c) {
     if (j->depth == CHAT_JSON_DEPTH) return CHAT_JSON_BAD;
     char close = c == '{' ? '}' : c == '[' ? ']' : j->depth ? ')' : '=';
@@ -93,7 +94,7 @@ static enum chat_json_status begin_string(struct chat_json *j, char quote, bool 
     j->n_quote = j->n_text = 0;
     j->is_triple = false;
     j->state = S_STRING;
-    if (quote == '<') { /* which mark it is becomes clear with the next bytes */
+    if (quote == '<') { /* the next bytes decide which mark it is */
         j->state = S_MARK;
         j->n_mark = 1;
     }
@@ -157,7 +158,8 @@ static enum chat_json_status begin_value(struct chat_json *j, char c) {
     return CHAT_JSON_MORE;
 }
 
-/* -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? : the part after c, -1 if c does not continue it. */
+/* Grammar of a number: -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? Returns the part after c; -1 if c
+ * does not continue the number. */
 static int number_next(int part, char c) {
     if (is_digit(c)) {
         static const signed char next[] = {N_INT,      -1,         N_INT,      N_FRACTION,
@@ -170,7 +172,7 @@ static int number_next(int part, char c) {
     return (c == '+' || c == '-') && part == N_E ? N_E_SIGN : -1;
 }
 
-/* The number at the end of out, if jansson refuses it, in the form that the reader asked for. */
+/* If jansson refuses the number at the end of out, replaces it by the form that the caller requested. */
 static void replace_number(struct chat_json *j) {
     if (!j->out || j->numbers == CHAT_JSON_AS_WRITTEN || j->out->failed) return;
     const char *text = j->out->p + j->n_before;
@@ -241,7 +243,7 @@ static enum chat_json_status string_end(struct chat_json *j) {
     return CHAT_JSON_MORE;
 }
 
-/* A string between two equal marks: no escapes. */
+/* Reads a string between two equal marks, which has no escapes. */
 static enum chat_json_status marked_byte(struct chat_json *j, char c) {
     const char *mark = j->mark;
     if (mark[j->n_mark] != c && j->n_mark) {
@@ -304,7 +306,7 @@ static enum chat_json_status string_byte(struct chat_json *j, char c) {
     return CHAT_JSON_MORE;
 }
 
-/* Escapes that only Python has: true if c is one. */
+/* Handles escapes that only Python has; true if c is one. */
 static bool python_escape(struct chat_json *j, char c) {
     if (c == 'x' || c == 'U') {
         j->state = S_HEX;
@@ -335,7 +337,7 @@ static enum chat_json_status escape_byte(struct chat_json *j, char c) {
     } else if (c == '\'' && j->quote == '\'') {
         put(j, "'", 1);
     } else if (j->dialect != CHAT_JSON_PYTHON ||
-               !python_escape(j, c)) { /* no escape: its own text */
+               !python_escape(j, c)) { /* not an escape: keep its text */
         put(j, "\\\\", 2);
         put_escaped(j, &c, 1);
         if (j->dialect == CHAT_JSON_PLAIN) j->is_repaired = true;
@@ -410,7 +412,7 @@ enum chat_json_status chat_json_push(struct chat_json *j, char c) {
     }
 }
 
-/* The whole text, which holds one value. */
+/* Parses the complete text, which must contain one value. */
 static bool read_all(struct chat_json *j, const char *s, size_t n) {
     size_t i = 0;
     enum chat_json_status st = CHAT_JSON_MORE;
@@ -476,7 +478,7 @@ bool chat_put_typed(struct buf *out, const char *s, size_t n, unsigned types, bo
 }
 
 void chat_put_value(struct buf *out, const char *s, size_t n, unsigned types, bool *is_repaired) {
-    /* a text that is not quite JSON stays a text if the parameter may be one */
+    /* a text that is not quite JSON remains a text if the parameter may be a string */
     bool repaired = false, may_be_text = types & CHAT_T_STRING;
     size_t mark = out->n;
     if (chat_put_typed(out, s, n, types & ~(unsigned)CHAT_T_STRING, &repaired)) {

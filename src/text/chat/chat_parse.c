@@ -1,12 +1,12 @@
-/* chat_parse.c: generated text -> content, reasoning and calls; events; the assistant's message.
+/* chat_parse.c: splits generated text into content, reasoning and calls; events; the assistant's message.
  *
  *            <think>              </think>
  *   text ------------> reasoning ----------> text        (<think> only before any content)
  *   text, reasoning --call mark--> call --complete--> end marks --> where it came from
  *                                  call --not a call--> its text, where it came from
  *
- * Held back until it is clear what they are: beginnings of marks, blanks (dropped before a call, around
- * reasoning and at the end behind a call), a call inside reasoning (models talk about calls there). */
+ * Held back until their meaning is clear: the beginning of a mark; blanks (dropped before a call, around
+ * reasoning, and at the end after a call); a call inside reasoning, because models write about calls there. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -14,7 +14,7 @@
 #include "base/str.h"
 #include "text/chat/chat_impl.h"
 
-#define MAX_TEXT_BYTES (64u << 20) /* of one answer */
+#define MAX_TEXT_BYTES (64u << 20) /* limit of one answer */
 
 static void fail(struct chat_parser *p, int rc) {
     if (!p->rc) p->rc = rc;
@@ -52,7 +52,7 @@ static void send_args(struct chat_parser *p, size_t to) {
     p->args.p[to] = after;
 }
 
-/* A brace at the end may complete the arguments: it waits for the end of the call. */
+/* Reports the arguments so far. A final brace may complete them, so it is held until the end of the call. */
 static void flush_args(struct chat_parser *p) {
     if (p->args.failed) fail(p, p->args.failed);
     if (p->rc || !p->is_begun || is_held(p)) return;
@@ -92,12 +92,12 @@ static enum mark_kind match(const char *mark, enum mark_kind kind, const struct 
     return held->n == n ? kind : MARK_PART;
 }
 
-/* Is the held text a mark, or the beginning of one? */
+/* Decides whether the held text is a mark or the beginning of one. */
 static enum mark_kind find_mark(struct chat_parser *p, const char **mark) {
     bool think = p->mode == CHAT_IN_THINK, part = false,
          mistral = p->spec.calls == CHAT_CALLS_MISTRAL;
     const struct chat_think *t = p->spec.think;
-    /* a second opening mark at the very start of reasoning says nothing */
+    /* a second opening mark at the very start of reasoning has no effect */
     bool may_open = p->spec.reasoning && p->form->reader != CHAT_READ_HARMONY &&
                     (think ? !p->any_reasoning : !p->any_content && !p->any_reasoning);
     struct {
@@ -188,7 +188,8 @@ void chat_feed(struct chat_parser *p, char c) {
     }
     if (c == end[n_end - 1] && p->outer == CHAT_IN_THINK && p->raw.n >= n_end &&
         memcmp(p->raw.p + p->raw.n - n_end, end, n_end) == 0) {
-        buf_cut(&p->raw, p->raw.n - n_end); /* reasoning ends: it only talked about a call */
+        /* reasoning ends: the text in it only mentioned a call */
+        buf_cut(&p->raw, p->raw.n - n_end);
         chat_call_fail(p, NULL);
         switch_mode(p, CHAT_IN_TEXT);
         return;
@@ -239,7 +240,7 @@ static void reset_call(struct chat_parser *p) {
 }
 
 bool chat_call_end(struct chat_parser *p) {
-    /* its parts were checked as they were read */
+    /* the parts were checked as they were read */
     bool ok = p->args.n > 1 && p->args.p[0] == '{' && p->args.p[p->args.n - 1] == '}';
     if (!ok) {
         chat_call_fail(p, "arguments that are no JSON object");
@@ -258,8 +259,7 @@ bool chat_call_end(struct chat_parser *p) {
     return p->rc == 0;
 }
 
-/* Reports what there is of the arguments, at least a bracket: readers may take none at all for an empty
- * object. */
+/* Reports the arguments so far, at least a bracket: a client may treat missing arguments as an empty object. */
 static void send_incomplete(struct chat_parser *p) {
     if (!p->args.n) buf_putc(&p->args, '{');
     flush_args(p);
@@ -272,7 +272,7 @@ static void keep_reason(struct chat_parser *p, const char *reason) {
     memcpy(p->result.reason, reason, n);
 }
 
-/* The call is over: its buffers are free for the next. Returns its text, owned by the caller. */
+/* Ends the call and frees its buffers for the next one. Returns its text, owned by the caller. */
 static struct buf abandon(struct chat_parser *p) {
     struct buf raw = p->raw;
     buf_init(&p->raw, raw.max);
@@ -344,7 +344,7 @@ int chat_parser_new(struct chat_parser **out, const struct chat_parse_spec *spec
     p->skip_space = p->mode == CHAT_IN_THINK;
     bool is_framed = p->form->reader == CHAT_READ_HARMONY && p->mode == CHAT_IN_TEXT;
     if (p->calls && (spec->calls == CHAT_CALLS_FUNCTIONARY || is_framed)) {
-        open_call(p, ">>>"); /* the prompt's end is the mark */
+        open_call(p, ">>>"); /* the end of the prompt is the mark */
         buf_clear(&p->raw);
         if (is_framed) buf_clear(&p->name);
         p->is_bare = true;
@@ -369,7 +369,7 @@ static void feed_char(struct chat_parser *p, const char *s, size_t n) {
     for (size_t i = 0; i < n; i++) chat_feed(p, s[i]);
 }
 
-/* Only valid UTF-8 without NUL goes on; other bytes become U+FFFD. */
+/* Passes on valid UTF-8 without NUL; other bytes become U+FFFD. */
 static void utf8_byte(struct chat_parser *p, unsigned char c) {
     p->utf8[p->n_utf8++] = c;
     while (p->n_utf8) {
@@ -390,8 +390,8 @@ int chat_parser_push(struct chat_parser *p, const char *text, size_t n) {
     return p->rc;
 }
 
-/* Is the held text, with which a cut answer ends, most of a mark of a call? A shorter beginning may be any
- * text: "a <". */
+/* For an answer that was cut: returns true if the held text is most of a call's mark. A shorter beginning may be
+ * any text: "a <". */
 static bool ends_in_mark(struct chat_parser *p) {
     const char *const *marks = p->form->marks;
     for (size_t i = 0; marks[i]; i++)

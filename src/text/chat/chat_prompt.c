@@ -1,8 +1,8 @@
-/* chat_prompt.c: a model's template: what it can do, and conversations through it.
+/* chat_prompt.c: a model's template: finds its capabilities and renders conversations with it.
  *
- * What a template can do is found by rendering small conversations and looking for marked words in the
- * result, so that a template is fed what it understands: arguments as object or as JSON text, content
- * as string or as parts, null or empty content beside tool calls. */
+ * Capabilities are found by rendering small conversations and looking for marker words in the result. The template
+ * then receives what it understands: arguments as object or as JSON text, content as string or as parts, null or
+ * empty content next to tool calls. */
 #include <string.h>
 #include <time.h>
 
@@ -14,11 +14,12 @@
 struct chat_template {
     struct jinja *jinja; /* owned */
     struct chat_caps caps;
-    bool takes_parts;     /* content parts are rendered as such */
-    bool calls_need_null; /* tool calls show only beside null content */
-    bool calls_need_text; /* tool calls show only beside string content */
-    bool has_developer;   /* knows the role; else it is a system message */
-    bool wants_functions; /* firefunction's: tools as a text, and the date, by its own names */
+    bool takes_parts;     /* renders content parts */
+    bool calls_need_null; /* renders tool calls only if content is null */
+    bool calls_need_text; /* renders tool calls only if content is a string */
+    bool has_developer;   /* knows this role; otherwise it becomes a system message */
+    /* firefunction's template: expects tools as text, and the date, under its own names */
+    bool wants_functions;
 };
 
 /* ---- probes ---- */
@@ -35,7 +36,7 @@ static bool is_trusted(const char *top, const char *key, const char *s, size_t n
 
 static int put_dump(const char *p, size_t n, void *arg) { return buf_put(arg, p, n); }
 
-/* What a template of firefunction's kind reads instead of `tools` and strftime_now. */
+/* Adds what a template like firefunction's reads instead of `tools` and strftime_now. */
 static void add_functions(const struct chat_template *t, json_t *context, const struct tm *now) {
     char date[64];
     struct tm clock;
@@ -54,7 +55,7 @@ static void add_functions(const struct chat_template *t, json_t *context, const 
         json_object_set_new(context, "datetime", json_string(date));
 }
 
-/* Renders messages (stolen) and looks for a word; also not for `without`. */
+/* Renders messages (takes ownership) and returns true if a word appears and `without` does not. */
 static bool shows(const struct chat_template *t, json_t *messages, const char *word,
                   const char *without) {
     static const struct jinja_limits limits = {2000000, 200, 1u << 20, 64u << 20};
@@ -115,7 +116,7 @@ static void probe(struct chat_template *t) {
     bool null_text = shows(t, call_messages(text_args(), json_null()), "PROBEVALUE", quoted);
     bool text_object = shows(t, call_messages(object_args(), json_string("")), "PROBEVALUE", NULL);
     bool text_text = shows(t, call_messages(text_args(), json_string("")), "PROBEVALUE", quoted);
-    /* an object printed as Python prints it is no JSON: such a template wants text */
+    /* if an object is printed in Python's notation, which is not JSON, the template expects text */
     bool python = (null_object && !shows(t, call_messages(object_args(), json_null()), "PROBEVALUE",
                                          "{'PROBEARG'")) ||
                   (text_object && !shows(t, call_messages(object_args(), json_string("")),
@@ -127,7 +128,7 @@ static void probe(struct chat_template *t) {
         null_ok &&
         !shows(t, call_messages(c->wants_json_args ? text_args() : object_args(), json_null()),
                "PROBEVALUE", "None");
-    /* no mark around calls that it renders: they are JSON or Python */
+    /* if calls are rendered without a mark, they are JSON or Python */
     if (c->calls == CHAT_CALLS_NONE && c->has_tools && (null_ok || text_ok))
         c->calls = CHAT_CALLS_LLAMA;
     t->calls_need_null = null_ok && !text_ok;
@@ -167,7 +168,7 @@ enum chat_calls chat_template_frames(const struct chat_template *t) {
     return t && t->caps.calls == CHAT_CALLS_HARMONY ? t->caps.calls : CHAT_CALLS_NONE;
 }
 
-/* ---- fitting a conversation to the template ---- */
+/* ---- adapting a conversation to the template ---- */
 
 static json_t *first_field(json_t *m, const char *const *names) {
     for (; *names; names++) {
@@ -185,7 +186,7 @@ static void fit_reasoning(json_t *m) {
     json_object_set(m, "reasoning_content", v);
 }
 
-/* Text of all text parts in one string; NULL when a part is something else. */
+/* Joins the texts of all parts into one string; NULL if a part is not text. */
 static json_t *join_parts(json_t *parts) {
     struct buf b;
     size_t i;
@@ -226,7 +227,7 @@ static int fit_content(const struct chat_template *t, json_t *m, struct err *e) 
     return 0;
 }
 
-/* Arguments as a model wrote them: every number keeps its text. */
+/* Parses arguments that a model wrote; every number keeps its text. */
 static json_t *read_arguments(const char *text, size_t n) {
     struct buf strict;
     buf_init(&strict, 256u << 20);
@@ -241,7 +242,8 @@ static void fit_arguments(const struct chat_template *t, json_t *fn) {
     json_t *args = json_object_get(fn, "arguments");
     if (json_is_string(args) && !t->caps.wants_json_args) {
         json_t *parsed = read_arguments(json_string_value(args), json_string_length(args));
-        if (!json_is_object(parsed)) { /* a history with broken arguments must not break the chat */
+        /* invalid arguments in the history must not make the chat fail */
+        if (!json_is_object(parsed)) {
             json_decref(parsed);
             parsed = json_string_length(args) ? json_pack("{s:O}", "raw_arguments", args)
                                               : json_object();
@@ -261,7 +263,7 @@ static bool has_role(json_t *m, const char *role) {
     return r && strcmp(r, role) == 0;
 }
 
-/* fold: system messages are brought to the front first. */
+/* fold: system messages are first moved to the front. */
 static json_t *fit(const struct chat_template *t, json_t *context, bool fold, struct err *e) {
     json_t *given = json_object_get(context, "messages"),
            *folded = fold ? chat_fold(given, t->caps.has_system) : NULL, *out = json_copy(context),
@@ -287,7 +289,7 @@ static json_t *fit(const struct chat_template *t, json_t *context, bool fold, st
     }
     if (!rc) {
         json_object_set(out, "messages", messages);
-        /* transformers passes these always, and templates ask whether they are none */
+        /* the transformers library always passes these, and templates compare them with none */
         if (!json_object_get(out, "tools")) json_object_set_new(out, "tools", json_null());
         if (!json_object_get(out, "documents")) json_object_set_new(out, "documents", json_null());
     } else {
@@ -305,7 +307,7 @@ static bool opens_think(const struct chat_think *t, const char *s, size_t n) {
     return n >= n_open && memcmp(s + n - n_open, t->open, n_open) == 0;
 }
 
-/* Renders the fitted context; with a template that refuses or skips a later system message, CHIMERE_EFORMAT. */
+/* Renders the adapted context. CHIMERE_EFORMAT: the template refuses or skips a later system message. */
 static int render_fitted(const struct chat_template *t, json_t *context, bool fold,
                          const struct jinja_env *env, struct chat_prompt *prompt, struct err *e) {
     json_t *fitted = fit(t, context, fold, e), *messages = json_object_get(fitted, "messages");
@@ -318,7 +320,7 @@ static int render_fitted(const struct chat_template *t, json_t *context, bool fo
     return rc;
 }
 
-/* Marks of numbers that a template printed as they are; no other NUL is in a context. */
+/* Removes the NUL marks of numbers that a template printed directly; a context contains no other NUL. */
 static void drop_number_marks(struct jinja_output *out) {
     size_t to = 0, from = 0;
     if (!out->text.n || !memchr(out->text.p, 0, out->text.n)) return;
@@ -344,7 +346,8 @@ int chat_render(const struct chat_template *t, json_t *context, bool as_is, cons
         bool has_later = chat_has_later_system(messages),
              fold = !t->caps.has_system && json_is_array(messages);
         rc = render_fitted(t, context, fold, &env, prompt, &first);
-        if (rc && has_later && !fold) { /* the template takes none there: fold and try again */
+        /* the template does not accept a system message there: fold and try again */
+        if (rc && has_later && !fold) {
             chat_prompt_fini(prompt);
             *prompt = (struct chat_prompt){0};
             rc = render_fitted(t, context, true, &env, prompt, e);
@@ -359,10 +362,11 @@ int chat_render(const struct chat_template *t, json_t *context, bool as_is, cons
 
 void chat_prompt_fini(struct chat_prompt *p) { jinja_output_fini(&p->out); }
 
-/* ---- JSON in ---- */
+/* ---- parsing JSON ---- */
 
-/* Every value but the first comes after an opener, a comma or a colon, each of which may also stand in a
- * string: a ceiling, in one pass. Sizes are jansson's with malloc's own: an empty container has a table. */
+/* Every value except the first follows an opening bracket, a comma or a colon, and each of these may also be in a
+ * string. So counting them in one pass gives an upper bound. Sizes are those of jansson with malloc's overhead: an
+ * empty container has a table. */
 size_t chat_json_cost(const char *text, size_t n) {
     enum { CONTAINER_BYTES = 256, VALUE_BYTES = 64 };
     size_t n_open = 0, n_value = 1;
@@ -381,8 +385,8 @@ size_t chat_json_cost(const char *text, size_t n) {
     return n + n_open * CONTAINER_BYTES + n_value * VALUE_BYTES;
 }
 
-/* JSON allows numbers and strings that jansson refuses: numbers become the nearest double, characters that no
- * prompt can hold U+FFFD. */
+/* Parses JSON that jansson refuses: numbers become the nearest double, and characters that a prompt cannot contain
+ * become U+FFFD. */
 static json_t *read_refused(const char *text, size_t n, const json_error_t *why) {
     enum json_error_code code = json_error_code(why);
     if (code != json_error_numeric_overflow && code != json_error_null_character &&
@@ -424,7 +428,7 @@ json_t *chat_json_object(const char *text, size_t n, const char *what, struct er
 }
 
 json_t *chat_json_exact(const char *text, size_t n) {
-    enum { MAX_DIGITS = 18 }; /* that fit for certain */
+    enum { MAX_DIGITS = 18 }; /* this many digits always fit */
     size_t run = 0, longest = 0;
     for (size_t i = 0; i < n; i++) {
         run = text[i] >= '0' && text[i] <= '9' ? run + 1 : 0;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { MAX_DEPTH = 16, MAX_VISIT = 4000 }; /* schemas looked at for one parameter */
+enum { MAX_DEPTH = 16, MAX_VISIT = 4000 }; /* limit of schemas visited for one parameter */
 
 static json_t *find_function(json_t *tools, const char *function) {
     size_t i;
@@ -68,7 +68,7 @@ struct look {
     const char *name;
     int n_visit;
     unsigned types;
-    bool is_named; /* some schema names the parameter */
+    bool is_named; /* a schema names the parameter */
 };
 
 static json_t *resolve(json_t *root, const char *ref) {
@@ -97,7 +97,7 @@ static const char *const lists[] = {"anyOf", "oneOf", "allOf"};
 static const char *const singles[] = {"if", "then", "else"};
 static const char *const maps[] = {"dependentSchemas", "dependencies"};
 
-/* Types of the values of one schema. */
+/* Returns the types of the values that one schema allows. */
 static unsigned types_of(struct look *l, json_t *s, int depth) {
     unsigned types = 0;
     size_t i;
@@ -120,8 +120,8 @@ static unsigned types_of(struct look *l, json_t *s, int depth) {
     return types;
 }
 
-/* Collects the types that schema s, which applies to all parameters, gives the one; others: its
- * additionalProperties instead. */
+/* Adds the types that s, a schema of all parameters, gives to this one. others: use its additionalProperties
+ * instead. */
 static void collect(struct look *l, json_t *s, bool others, int depth) {
     size_t i;
     const char *key;

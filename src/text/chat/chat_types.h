@@ -1,14 +1,14 @@
 /* chat_types.h: which types a parameter of an XML call may have.
  *
- * An XML call does not say whether `5` is a number or a text. One rule decides, for the parser of answers
- * and for the grammar that forces calls: if a parameter may only be a string, or if its schema does not
- * say, the value is the text as it stands. Otherwise a value that reads as JSON of one of the other types
- * has that type, and every other value is a text. A grammar therefore does not allow a text that would be
- * read as something else (union of string and integer: no text `5`).
+ * An XML call does not state whether `5` is a number or a string. One rule decides, both for the parser of answers
+ * and for the grammar that forces calls. If a parameter may only be a string, or if its schema does not give a
+ * type, the value is the text itself. Otherwise, a value that parses as JSON of one of the other types has that
+ * type, and any other value is a string. So the grammar does not allow a string that would be parsed as another
+ * type (for a union of string and integer: not the string `5`).
  *
  * The types are those of all schemas that may apply to the parameter, through $ref, allOf, anyOf, oneOf,
- * if/then/else and dependencies; perhaps more than can occur, never fewer unless a schema is larger than
- * the work done for it. Pure functions; any thread. */
+ * if/then/else and dependencies. There may be more types than can occur. There are fewer only if a schema exceeds
+ * the work limit. Pure functions; any thread. */
 #ifndef CHIMERE_TEXT_CHAT_CHAT_TYPES_H
 #define CHIMERE_TEXT_CHAT_CHAT_TYPES_H
 
@@ -26,14 +26,14 @@ enum {
     CHAT_T_ARRAY = 64,
 };
 
-/* Of parameter `name` under the schema of all parameters; 0: the schema does not say. */
+/* Returns the types of parameter `name` under the schema of all parameters; 0: not given. */
 unsigned chat_schema_types(json_t *schema, const char *name);
-/* Of a parameter of a tool of the list. */
+/* Returns the types of a parameter of a tool in the list. */
 unsigned chat_param_types(json_t *tools, const char *function, const char *param);
-/* The value is the text as it stands. */
+/* Returns true if a value of these types is the text itself. */
 bool chat_is_text(unsigned types);
 bool chat_has_tool(json_t *tools, const char *function);
-/* A tool's name begins with the n bytes. */
+/* Returns true if a tool's name begins with the n bytes. */
 bool chat_has_tool_prefix(json_t *tools, const char *text, size_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* grammar_build.c: the automaton while it is being built: rules, nodes, objects, sticky errors. */
+/* grammar_build.c: builds the automaton: rules, nodes, objects, sticky errors. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ uint32_t grammar_vec_add(struct grammar_builder *b, struct grammar_vec *v, uint3
         grammar_fail(b, CHIMERE_ELIMIT, "grammar: more than %u %s", max, what);
         return GRAMMAR_NONE;
     }
-    if (!v->p || v->cap - v->n < n_item) { /* an empty vector gets a place too: no NULL + 0 */
+    if (!v->p || v->cap - v->n < n_item) { /* an empty vector is allocated too, to avoid NULL + 0 */
         uint32_t cap = v->cap ? v->cap : 64;
         while (cap - v->n < n_item) cap = cap > UINT32_MAX / 2 ? UINT32_MAX : cap * 2;
         size_t bytes;
@@ -116,7 +116,7 @@ uint32_t grammar_reserve(struct grammar_builder *b) {
     return grammar_add_node(b, G_ALT, 0, 0, GRAMMAR_NONE);
 }
 
-/* Room for n edges; their number may not exceed eight times that of the states. */
+/* Makes room for n edges; there may be at most eight times as many edges as states. */
 static struct grammar_edge *add_edges(struct grammar_builder *b, uint32_t n, uint32_t *first) {
     uint32_t max = b->lim.n_node > UINT32_MAX / 8 ? UINT32_MAX : b->lim.n_node * 8;
     *first = grammar_vec_add(b, &b->edges, n, sizeof(struct grammar_edge), "transitions", max);
@@ -143,7 +143,7 @@ static int by_byte(const void *x, const void *y) {
     return ((const struct grammar_edge *)x)->lo - ((const struct grammar_edge *)y)->lo;
 }
 
-/* Sorts and joins neighbours with one target; returns how many are left. */
+/* Sorts the edges and joins adjacent ones with the same target; returns how many remain. */
 static uint32_t tidy_edges(struct grammar_edge *edges, uint32_t n) {
     if (n == 0) return 0;
     qsort(edges, n, sizeof *edges, by_byte);

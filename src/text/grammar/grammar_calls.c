@@ -1,14 +1,14 @@
-/* grammar_calls.c: tool calls as a grammar, for answers that must be one, or that have begun one.
+/* grammar_calls.c: a grammar for tool calls, for answers that must be calls or have begun one.
  *
  * With tags: <tool_call>\n<function=NAME>\n(<parameter=KEY>\nVALUE\n</parameter>\n)*</function>\n</tool_call>. The
- * parameters are the properties of an object under the tool's schema, in any order. All forms of a grammar that have
- * tags have the same. */
+ * parameters are the properties of an object under the tool's schema, in any order. All forms of a grammar that
+ * have tags must have the same tags. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "text/grammar/grammar_schema_impl.h"
 
-struct call_rules {   /* of one tool's arguments; GRAMMAR_NONE until wanted */
+struct call_rules {   /* rules for the arguments of one tool; GRAMMAR_NONE until they are needed */
     const char *name; /* view */
     const json_t *schema;
     uint32_t json, tags;
@@ -18,7 +18,7 @@ static uint32_t literal(struct schema *s, const char *text, uint32_t next) {
     return grammar_add_literal(&s->b, text, strlen(text), next);
 }
 
-/* The rule of a tool's arguments, written when first wanted. */
+/* Returns the rule for a tool's arguments; it is built when first needed. */
 static uint32_t arguments(struct schema *s, struct call_rules *t, const struct grammar_tags *tags) {
     uint32_t *rule = tags ? &t->tags : &t->json;
     if (tags) s->tags = tags;
@@ -27,7 +27,7 @@ static uint32_t arguments(struct schema *s, struct call_rules *t, const struct g
     return *rule;
 }
 
-/* A block of calls in this form, then next. */
+/* Adds a block of calls in this form, followed by `next`. */
 static uint32_t block(struct schema *s, const struct grammar_calls *c,
                       const struct grammar_call_form *f, struct call_rules *tools, uint32_t n,
                       uint32_t next) {
@@ -50,7 +50,7 @@ static uint32_t block(struct schema *s, const struct grammar_calls *c,
     return literal(s, f->mark, literal(s, f->head, start));
 }
 
-/* The tools that may be called. */
+/* Adds the tools that may be called. */
 static uint32_t list_tools(struct schema *s, const struct grammar_calls *c,
                            struct call_rules *out) {
     uint32_t n = 0;

@@ -65,13 +65,15 @@ bool dfa_matches(const struct dfa *d, struct slice text) {
     return d->accepts[s];
 }
 
-/* Drops states that reach no accepting one or that the start does not reach; none left: empty. */
+/* Removes states from which no accepting state can be reached, and states that cannot be reached; the automaton
+ * may become empty. */
 void dfa_trim(struct grammar_builder *b, struct dfa *d) {
     size_t n = d->n_state, n_edge = n * d->n_atom;
     if (b->rc || n == 0) return;
     uint32_t *first = mem_alloc_array(n + 2, 4), *from = mem_alloc_array(n_edge + 1, 4);
     uint32_t *work = mem_alloc_array(n + 1, 4), *name = mem_alloc_array(n + 1, 4), n_work = 0;
-    uint8_t *mark = mem_zalloc(n + 1); /* 1: leads somewhere, 2: reached */
+    /* 1: leads to an accepting state, 2: is also reachable */
+    uint8_t *mark = mem_zalloc(n + 1);
     if (first && from && work && name && mark) {
         for (size_t i = 0; i < n_edge; i++)
             if (d->next[i] != GRAMMAR_NONE) first[d->next[i] + 1]++;
@@ -95,7 +97,7 @@ void dfa_trim(struct grammar_builder *b, struct dfa *d) {
                 if (*to != GRAMMAR_NONE && !(mark[*to] & 1)) *to = GRAMMAR_NONE;
                 if (*to != GRAMMAR_NONE && mark[*to] == 1) mark[*to] = 3, name[n_kept++] = *to;
             }
-        for (uint32_t i = 0; i < n_kept; i++) work[name[i]] = i; /* old -> new */
+        for (uint32_t i = 0; i < n_kept; i++) work[name[i]] = i; /* old state -> new state */
         uint32_t *next = mem_alloc_array((size_t)n_kept * d->n_atom + 1, 4);
         bool *accepts = mem_alloc_array((size_t)n_kept + 1, sizeof *accepts);
         if (next && accepts) {
@@ -152,7 +154,7 @@ static uint32_t trie_child(struct grammar_builder *b, struct trie_build *t, uint
     return to;
 }
 
-/* Intervals: every code point of the set alone, and what lies between as atom 0. */
+/* Makes intervals: each code point of the set has its own; the code points in between are atom 0. */
 static uint32_t single_intervals(const uint32_t *sorted, uint32_t n, struct grammar_range *out,
                                  uint32_t *n_interval) {
     uint32_t lo = 0, n_atom = 1, k = 0;
@@ -260,7 +262,8 @@ static uint32_t pair_state(struct product *p, uint32_t sx, uint32_t sy) {
     return s;
 }
 
-/* Common refinement of both alphabets: atoms are the pairs that occur. Returns the number of atoms. */
+/* Computes the common refinement of both alphabets: its atoms are the pairs that occur. Returns the number of
+ * atoms. */
 static uint32_t refine(const struct dfa *x, const struct dfa *y, struct grammar_range *iv,
                        uint32_t *n_iv, uint32_t (*atoms)[2]) {
     uint32_t i = 0, j = 0, lo = 0, n_atom = 0, n = 0;

@@ -1,8 +1,8 @@
 /* grammar_dfa.h: deterministic automata over code points, for strings in schemas.
  *
- * The alphabet is cut into intervals; intervals that no transition tells apart share an atom, and the
- * table has one column per atom. State 0 is the start; GRAMMAR_NONE in the table: no way on. Errors
- * stick in the builder. */
+ * The alphabet is divided into intervals. Intervals that no transition distinguishes share an atom, and the table
+ * has one column per atom. State 0 is the start; GRAMMAR_NONE in the table means no transition. Errors are sticky
+ * in the builder. */
 #ifndef CHIMERE_TEXT_GRAMMAR_GRAMMAR_DFA_H
 #define CHIMERE_TEXT_GRAMMAR_GRAMMAR_DFA_H
 
@@ -23,24 +23,24 @@ struct dfa {
 };
 
 void dfa_free(struct dfa *d);
-/* ECMA-262 pattern with flag u. search: a match anywhere; else of the whole text. `what` names the
- * place in errors. */
+/* Compiles an ECMA-262 pattern with flag u. search: a match anywhere in the text; otherwise the whole text must
+ * match. `what` names the place in errors. */
 void dfa_from_regex(struct grammar_builder *b, struct slice pattern, bool search, const char *what,
                     struct dfa *out);
-/* Exactly the given texts (UTF-8). */
+/* Accepts exactly the given texts (UTF-8). */
 void dfa_from_texts(struct grammar_builder *b, const struct slice *texts, uint32_t n,
                     struct dfa *out);
-/* min..max code points; max UINT32_MAX: no end. */
+/* Accepts min..max code points; max UINT32_MAX: no limit. */
 void dfa_from_length(struct grammar_builder *b, uint32_t min, uint32_t max, struct dfa *out);
-/* Texts of x that are (negate: are not) texts of y. States that lead nowhere are dropped. */
+/* Accepts the texts of x that are (negate: are not) texts of y. Dead states are removed. */
 void dfa_intersect(struct grammar_builder *b, const struct dfa *x, const struct dfa *y, bool negate,
                    struct dfa *out);
 bool dfa_is_empty(const struct dfa *d);
 bool dfa_matches(const struct dfa *d, struct slice text);
-/* The state accepts every text from here on. */
+/* Returns true if the state accepts every continuation. */
 bool dfa_is_universal(const struct dfa *d, uint32_t state);
 
-/* For dfa_regex.c: tables are filled by the caller, who then drops dead states. */
+/* For grammar_regex.c: the caller fills the tables, then removes dead states. */
 bool dfa_alloc(struct grammar_builder *b, struct dfa *d, uint32_t n_state, uint32_t n_atom,
                uint32_t n_interval);
 void dfa_trim(struct grammar_builder *b, struct dfa *d);

@@ -1,9 +1,9 @@
-/* grammar_encode.c: ranges of code points -> transitions over the bytes that spell them.
+/* grammar_encode.c: converts ranges of code points to transitions over the bytes that encode them.
  *
- * A code point is a number in mixed radix: UTF-8 of three bytes has digits of 4, 6 and 6 bits, an
- * escape \uXXXX four of 4 bits, a surrogate pair 2,4,4 | 2,4,4. Each digit is one byte (two or three
- * ranges of bytes for hexadecimal digits, which come in both cases). Ranges of numbers split into
- * ranges of digits, level by level; nodes are shared by content, so that a large range costs a chain. */
+ * A code point is a number in mixed radix: UTF-8 of three bytes has digits of 4, 6 and 6 bits; an escape \uXXXX
+ * has four of 4 bits; a surrogate pair has 2,4,4 | 2,4,4. Each digit is one byte (two or three ranges of bytes for
+ * a hexadecimal digit, because of upper and lower case). Ranges of numbers are split into ranges of digits, level
+ * by level. Nodes with equal content are shared, so that a large range needs only a chain of nodes. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -17,8 +17,8 @@ struct radix {
     struct {
         uint8_t bits;
         uint8_t form;     /* enum digit_form */
-        uint8_t add;      /* to the digit, before it is spelled */
-        bool is_low_pair; /* "\uD" stands before this digit */
+        uint8_t add;      /* added to the digit before it is written */
+        bool is_low_pair; /* "\uD" is written before this digit */
     } digit[6];
 };
 
@@ -81,13 +81,13 @@ static uint32_t radix_node(struct grammar_builder *b, const struct radix *x, uin
     return node;
 }
 
-/* The edges for the digit at `level` of the numbers in r[n] (relative to what came before). */
+/* Adds the edges for the digit at `level` of the numbers in r[n], which are relative to the digits before. */
 static void radix_edges(struct grammar_builder *b, const struct radix *x, uint32_t level,
                         const struct grammar_range *r, uint32_t n, struct grammar_edges *out) {
     uint32_t shift = 0;
     for (uint32_t i = level + 1; i < x->n_digit; i++) shift += x->digit[i].bits;
     uint32_t low_mask = (1u << shift) - 1;
-    /* sub: what the ranges leave under the digit being worked on */
+    /* sub: the parts of the ranges that begin with the current digit */
     struct grammar_range *sub = mem_alloc_array(n + 1, sizeof *sub);
     if (!sub) {
         grammar_nomem(b);
@@ -108,7 +108,7 @@ static void radix_edges(struct grammar_builder *b, const struct radix *x, uint32
             uint32_t first = lo >> shift, last = hi >> shift;
             bool starts_full = (lo & low_mask) == 0;
             if (starts_full && (first < last || (hi & low_mask) == low_mask)) {
-                /* whole digits first..z */
+                /* digits first..z are completely in the range */
                 uint32_t z = (hi & low_mask) == low_mask ? last : last - 1;
                 struct grammar_range all = {0, low_mask, r[i].to};
                 uint32_t to = radix_node(b, x, level + 1, &all, 1), add = x->digit[level].add;
@@ -128,7 +128,7 @@ static void radix_edges(struct grammar_builder *b, const struct radix *x, uint32
     mem_free(sub);
 }
 
-/* The part of r[n] in lo..hi, relative to base, into out; returns how many. */
+/* Writes the part of r[n] within lo..hi, relative to base, to out; returns the number of ranges. */
 static uint32_t clip(const struct grammar_range *r, uint32_t n, uint32_t lo, uint32_t hi,
                      uint32_t base, struct grammar_range *out) {
     uint32_t k = 0;
@@ -162,7 +162,7 @@ void grammar_utf8_edges(struct grammar_builder *b, const struct grammar_range *r
     mem_free(part);
 }
 
-/* The node behind "\u". Code points from D800 on start with digit D like the surrogates do. */
+/* Returns the node after "\u". Code points from D800 on start with the digit D, like surrogates. */
 static uint32_t hex_node(struct grammar_builder *b, const struct grammar_range *r, uint32_t n,
                          struct grammar_range *part) {
     struct grammar_edges top = {.n = 0}, d = {.n = 0};
@@ -177,7 +177,7 @@ static uint32_t hex_node(struct grammar_builder *b, const struct grammar_range *
     return top.n ? grammar_add_bytes(b, top.e, top.n) : GRAMMAR_NONE;
 }
 
-/* `known`: what needs no escape has none; "/" and letters that have a short escape have no long one. */
+/* `known`: characters that need no escape have none; "/" and characters with a short escape have no long one. */
 static void json_edges(struct grammar_builder *b, const struct grammar_range *r, uint32_t n,
                        bool known, struct grammar_edges *out) {
     static const char shorts[][2] = {{'"', '"'},  {'\\', '\\'}, {'b', '\b'}, {'f', '\f'},

@@ -1,7 +1,7 @@
-/* grammar_finish.c: from built nodes to an automaton in which every state leads to an end.
+/* grammar_finish.c: turns the built nodes into an automaton in which every state leads to an end.
  *
- * Two least fixpoints over the same dependency graph: is_nullable (a rule matches the empty text) and
- * is_live (a node can reach the end of its rule). Then left recursion is refused, dead edges go, and
+ * Two least fixpoints are computed over the same dependency graph: is_nullable (a rule matches the empty text) and
+ * is_live (a node can reach the end of its rule). Then left recursion is refused, dead edges are removed, and
  * bytes are sorted into classes. */
 #include <string.h>
 
@@ -16,10 +16,10 @@ struct finish {
     struct grammar_rule *rules;
     struct grammar_object *objects;
     uint32_t n_node, n_rule;
-    /* Who depends on node i (slot i) or rule r (slot n_node + r): users[first[slot]..first[slot+1]) */
+    /* The nodes that depend on node i (slot i) or on rule r (slot n_node + r): users[first[slot]..first[slot+1]) */
     uint32_t *first, *users; /* owned */
     uint32_t *work;          /* owned [n_node] */
-    bool *value;             /* owned [n_node]: the fixpoint under way */
+    bool *value;             /* owned [n_node]: the fixpoint being computed */
     bool want_nullable;
 };
 
@@ -70,7 +70,7 @@ static int build_dependencies(struct finish *f) {
     f->users = mem_alloc_array((size_t)f->first[n_slot] + 1, sizeof *f->users);
     if (!f->users) return grammar_nomem(f->b);
     for (uint32_t i = 0; i < f->n_node; i++) each_dependency(f, i, put_user);
-    /* put_user moved each start to its end: shift back */
+    /* put_user moved each start to its end, so shift the starts back */
     memmove(f->first + 1, f->first, n_slot * sizeof *f->first);
     f->first[0] = 0;
     return 0;
@@ -80,7 +80,7 @@ static bool rule_value(const struct finish *f, uint32_t rule) {
     return f->rules[rule].entry != GRAMMAR_NONE && f->value[f->rules[rule].entry];
 }
 
-/* An object can be closed once its required properties and enough others can be written. */
+/* Returns true if the object can be closed: its required properties and enough others can be written. */
 static bool object_is_feasible(const struct finish *f, const struct grammar_object *o) {
     const uint64_t *required = (const uint64_t *)f->b->words.p + o->first_word;
     uint32_t n_usable = 0;
@@ -162,7 +162,7 @@ static int analyse(struct finish *f) {
     return rc;
 }
 
-/* Appends to calls the rules that `rule` calls before it consumed a byte. */
+/* Appends to calls the rules that `rule` may call before it has consumed a byte. */
 static void left_calls(struct finish *f, uint32_t rule, uint32_t *seen, struct grammar_vec *calls) {
     uint32_t *stack = f->work, n_stack = 0, stamp = rule + 1;
     if (f->rules[rule].entry != GRAMMAR_NONE) stack[n_stack++] = f->rules[rule].entry;
@@ -183,7 +183,7 @@ static void left_calls(struct finish *f, uint32_t rule, uint32_t *seen, struct g
     }
 }
 
-/* Depth-first search over "calls before consuming": a rule met again on the path is left recursion. */
+/* Depth-first search over these calls: a rule that occurs twice on a path is left-recursive. */
 static int refuse_left_recursion(struct finish *f) {
     struct grammar_vec calls = {NULL, 0, 0};
     size_t n = (size_t)f->n_rule + 2;

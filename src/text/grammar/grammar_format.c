@@ -1,8 +1,8 @@
-/* grammar_format.c: the formats of JSON Schema as patterns over the whole text.
+/* grammar_format.c: the formats of JSON Schema as patterns for the whole text.
  *
- * date and time are exact (leap years; leap seconds at 23:59:60 UTC only). host names are held to the
- * syntax of RFC 1123; labels of the form ??-- (encoded internationalised names) are left out, since
- * their validity cannot be told from their letters. */
+ * date and time are exact (leap years; leap seconds only at 23:59:60 UTC). Host names follow the syntax of RFC
+ * 1123. Labels of the form ??-- (encoded internationalised names) are not allowed, because their letters alone do
+ * not show whether they are valid. */
 #include <string.h>
 
 #include "text/grammar/grammar_schema_impl.h"

@@ -1,13 +1,13 @@
-/* grammar_gbnf.c: GBNF text -> automaton.
+/* grammar_gbnf.c: compiles GBNF text to the automaton.
  *
- *   rules  := (name "::=" alternatives newline)*          alternatives go on after "|" and in "( )"
+ *   rules  := (name "::=" alternatives newline)*          alternatives continue after "|" and in "( )"
  *   alternatives := sequence ("|" sequence)*
  *   sequence     := (element repeat?)*                    repeat := * + ? {m} {m,} {m,n}
  *   element      := "literal" | [class] | [^class] | . | name | ( alternatives )
  *
- * Each rule's right side is parsed to a small tree and then emitted from its end to its start, every
- * element knowing the node that follows it. Repeated groups become rules of their own, so that a
- * repetition costs two nodes a turn. */
+ * The right side of each rule is parsed to a small tree. The tree is then emitted from its end to its start, so
+ * that the node after each element is known. Repeated groups become separate rules, so that a repetition costs two
+ * nodes per iteration. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -71,7 +71,7 @@ static struct tree *tree_at(const struct gbnf *g, uint32_t i) {
     return (struct tree *)g->trees.p + i;
 }
 
-/* The rule called name, declared on first sight. */
+/* Returns the rule with that name; declares it at its first occurrence. */
 static uint32_t rule_named(struct gbnf *g, size_t name, size_t n_name) {
     uint32_t rule;
     if (map_find(&g->names, g->text + name, n_name, &rule)) return rule;
@@ -90,7 +90,7 @@ static size_t take_name(struct gbnf *g) {
     return g->pos - start;
 }
 
-/* One character of a literal or class, escapes resolved. */
+/* Reads one character of a literal or class and resolves escapes. */
 static uint32_t take_char(struct gbnf *g) {
     uint32_t cp = 0;
     size_t at = g->pos;
@@ -156,7 +156,8 @@ static void add_range(struct gbnf *g, uint32_t lo, uint32_t hi) {
         ((struct grammar_range *)g->ranges.p)[i] = (struct grammar_range){lo, hi, 0};
 }
 
-/* Sorts and joins the ranges from `first` on (insertion: classes are short), then inverts them. */
+/* Sorts and joins the ranges from `first` on (insertion sort, because classes are short), and inverts them if
+ * negate is set. */
 static void tidy_class(struct gbnf *g, uint32_t first, bool negate) {
     if (g->b->rc) return;
     struct grammar_range *r = (struct grammar_range *)g->ranges.p + first;
@@ -174,7 +175,7 @@ static void tidy_class(struct gbnf *g, uint32_t first, bool negate) {
     if (n) g->ranges.n = first + k + 1;
     if (!negate || g->b->rc) return;
     n = g->ranges.n - first;
-    add_range(g, 0, 0); /* the inverse has at most one range more */
+    add_range(g, 0, 0); /* the inverse can have one more range */
     if (g->b->rc) return;
     r = (struct grammar_range *)g->ranges.p + first;
     uint32_t lo = 0, out = 0;
@@ -220,7 +221,7 @@ static bool take_number(struct gbnf *g, uint32_t *out) {
     return g->pos > start;
 }
 
-/* Wraps `child` in the repetitions that follow it. */
+/* Applies the repetition operators after `child`. */
 static uint32_t parse_repeat(struct gbnf *g, uint32_t child) {
     for (uint32_t n = 0; !g->b->rc; n++) {
         uint32_t min = 0, max = GRAMMAR_NONE;
@@ -288,7 +289,7 @@ static uint32_t parse_element(struct gbnf *g, uint32_t depth) {
     return add_tree(g, (struct tree){NAME, GRAMMAR_NONE, GRAMMAR_NONE, rule_named(g, start, n), 0});
 }
 
-/* True if "name ::=" stands here: the next rule. */
+/* Returns true if the text continues with "name ::=", the start of the next rule. */
 static bool at_rule(const struct gbnf *g) {
     struct gbnf ahead = *g;
     if (take_name(&ahead) == 0) return false;
@@ -303,7 +304,7 @@ static uint32_t parse_sequence(struct gbnf *g, uint32_t depth) {
         skip_space(g, depth > 0);
         int c = peek(g);
         if (c < 0 || c == '|' || c == ')' || c == '\n' || c == '\r') break;
-        if (at_rule(g)) { /* behind "|" at a line's end: the alternative is empty */
+        if (at_rule(g)) { /* after "|" at the end of a line: the alternative is empty */
             if (depth > 0)
                 fail_at(g, g->pos, "group without closing parenthesis before the next rule");
             break;
@@ -338,7 +339,7 @@ static uint32_t parse_choice(struct gbnf *g, uint32_t depth) {
 
 static uint32_t emit(struct gbnf *g, uint32_t i, uint32_t next);
 
-/* The children of a sequence in reverse order: emitted from the last to the first. */
+/* Emits the children of a sequence from the last to the first. */
 static uint32_t emit_sequence(struct gbnf *g, uint32_t first, uint32_t next) {
     uint32_t n = 0;
     for (uint32_t c = first; c != GRAMMAR_NONE; c = tree_at(g, c)->next) n++;
@@ -366,7 +367,7 @@ static uint32_t emit_choice(struct gbnf *g, uint32_t first, uint32_t next) {
     return node;
 }
 
-/* One turn of a repetition; what is more than a class or a rule was made a rule by the caller. */
+/* Emits one iteration of a repetition. Anything larger than a class or a rule call was made a rule by the caller. */
 static uint32_t emit_turn(struct gbnf *g, uint32_t child, uint32_t rule, uint32_t next) {
     return rule == GRAMMAR_NONE ? emit(g, child, next) : grammar_add_call(g->b, rule, next);
 }
@@ -398,7 +399,7 @@ static uint32_t emit_repeat(struct gbnf *g, const struct tree *t, uint32_t next)
     return node;
 }
 
-/* Node that matches tree i and goes on with next. */
+/* Returns a node that matches tree i and then continues with `next`. */
 static uint32_t emit(struct gbnf *g, uint32_t i, uint32_t next) {
     if (g->b->rc) return 0;
     struct tree t = *tree_at(g, i);
@@ -434,7 +435,7 @@ static void parse_rule(struct gbnf *g) {
     skip_space(g, true);
     uint32_t rule = rule_named(g, start, n), at = rule;
     if (g->b->rc) return;
-    /* anonymous rules are added only after all names are known: rule numbers index refs */
+    /* refs is indexed by rule numbers, so anonymous rules are added only after all names are known */
     struct rule_ref *ref = (struct rule_ref *)g->refs.p + rule;
     if (ref->is_defined) {
         fail_at(g, start, "rule defined twice");

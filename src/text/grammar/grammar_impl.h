@@ -1,25 +1,24 @@
 /* grammar_impl.h: the compiled automaton and its builder, shared by grammar*.c and their tests.
  *
- * The automaton is a list of nodes. A configuration is (node, frame): a frame is one activation of a
- * rule with its return links, a counter and a bitset. Only G_BYTES consumes input:
+ * The automaton is a list of nodes. A configuration is (node, frame). A frame is one activation of a rule with its
+ * return links, a counter and a bitset. Only G_BYTES consumes input:
  *
  *   op       a               b            c          meaning
  *   G_BYTES  first edge      n edges      base node  one byte, edges sorted and disjoint
  *   G_ALT    first edge      n edges      -          any of the edges' targets
  *   G_CALL   rule            next         -          run the rule, then next
  *   G_RET    -               -            -          the rule is done
- *   G_LT     limit           next         -          passes while count < limit
- *   G_GE     limit           next         rule       passes once count >= limit (rule: what is counted)
+ *   G_LT     limit           next         -          passes if count < limit
+ *   G_GE     limit           next         rule       passes if count >= limit (rule: what is counted)
  *   G_INC    -               next         -          count + 1
- *   G_FREE   property        next         object     passes if the property may still come
+ *   G_FREE   property        next         object     passes if the property may still occur
  *   G_TAKE   property        next         object     marks it, count + 1
- *   G_ROOM   -               next         object     passes if an unnamed property may come; count + 1
- *   G_MORE   -               next         object     passes if any property may come
+ *   G_ROOM   -               next         object     passes if an unnamed property may occur; count + 1
+ *   G_MORE   -               next         object     passes if any property may occur
  *   G_CLOSE  -               next         object     passes if the object may end
  *
- * c of G_BYTES is a node with a similar mask (GRAMMAR_NONE: none): masks are computed by their
- * difference from its mask. Changes of a frame's data happen only behind a byte that the same frame
- * consumed. */
+ * Member c of G_BYTES is a node with a similar mask (GRAMMAR_NONE: none); the mask is computed as a difference
+ * from that node's mask. A frame's data only changes after a byte that the same frame consumed. */
 #ifndef CHIMERE_TEXT_GRAMMAR_GRAMMAR_IMPL_H
 #define CHIMERE_TEXT_GRAMMAR_GRAMMAR_IMPL_H
 
@@ -55,29 +54,30 @@ struct grammar_node {
     uint32_t a, b, c;
 };
 
-struct grammar_edge { /* of G_BYTES: bytes lo..hi; of G_ALT: lo = hi = 0 */
+struct grammar_edge { /* G_BYTES: bytes lo..hi; G_ALT: lo = hi = 0 */
     uint8_t lo, hi;
-    uint16_t zero; /* no padding: edges are compared as bytes */
+    uint16_t zero; /* fills the padding, because edges are compared as bytes */
     uint32_t to;
 };
 
 struct grammar_rule {
     uint32_t entry;    /* node; GRAMMAR_NONE until set */
     uint32_t object;   /* index of its object, or GRAMMAR_NONE */
-    bool counts;       /* its frames carry a count ... */
-    uint32_t min, max; /* ... that is compared with these only (max UINT32_MAX: with min only) */
+    bool counts;       /* its frames have a count ... */
+    uint32_t min, max; /* ... that is compared only with these (max UINT32_MAX: only with min) */
     bool is_nullable, is_live;
 };
 
 struct grammar_object {
     uint32_t n_prop, n_word; /* n_word = (n_prop + 63) / 64 */
     uint32_t n_required;
-    uint32_t min, max; /* number of properties; max UINT32_MAX: none */
-    uint32_t
-        first_rule; /* in object_rules: n_prop value rules, then n_other of unnamed properties */
+    uint32_t min, max; /* number of properties; max UINT32_MAX: no limit */
+    /* in object_rules: n_prop rules of values, then n_other rules of unnamed properties */
+    uint32_t first_rule;
     uint32_t n_other;
-    uint32_t first_word; /* in words: n_word of required, then n_word of usable properties */
-    bool has_other;      /* a rule of unnamed properties is live */
+    /* in words: n_word words of required properties, then n_word words of usable ones */
+    uint32_t first_word;
+    bool has_other; /* a rule of unnamed properties is live */
 };
 
 struct grammar {
@@ -89,15 +89,15 @@ struct grammar {
     uint64_t *words;                /* owned: bitsets of objects */
     uint32_t n_node, n_edge, n_rule, n_object, n_object_rule, n_word;
     uint32_t root; /* rule */
-    uint32_t
-        free_string; /* node inside any JSON string, same in all grammars from schemas; or NONE */
-    uint8_t class_of[256]; /* bytes that no edge tells apart share a class */
-    uint8_t byte_of[256];  /* a member of each class */
+    /* node inside a JSON string without constraints, the same in all grammars from schemas; or GRAMMAR_NONE */
+    uint32_t free_string;
+    uint8_t class_of[256]; /* bytes that no edge distinguishes share a class */
+    uint8_t byte_of[256];  /* one byte of each class */
     uint32_t n_class;
     double compile_ms;
 };
 
-/* ---- builder: errors stick in rc; after one every call returns node 0 and does nothing ---- */
+/* ---- builder: errors are stored in rc; after an error every call returns node 0 and has no effect ---- */
 
 struct grammar_vec { /* growing array of the builder */
     void *p;         /* owned */
@@ -121,11 +121,11 @@ struct grammar_builder {
 int grammar_builder_init(struct grammar_builder *b, const struct grammar_limits *lim,
                          struct err *e);
 void grammar_builder_fini(struct grammar_builder *b);
-/* Sets the sticky error with text; returns rc. */
+/* Sets the sticky error and its text; returns rc. */
 int grammar_fail(struct grammar_builder *b, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int grammar_nomem(struct grammar_builder *b);
-/* Counts work and looks at the clock now and then; true while work may go on. */
+/* Counts work and checks the clock from time to time; true while the time limit is not reached. */
 bool grammar_tick(struct grammar_builder *b, uint32_t n_work);
 /* Appends n_item zeroed items and returns their first index, GRAMMAR_NONE on failure. */
 uint32_t grammar_vec_add(struct grammar_builder *b, struct grammar_vec *v, uint32_t n_item,
@@ -137,11 +137,11 @@ uint32_t grammar_add_node(struct grammar_builder *b, enum grammar_op op, uint32_
                           uint32_t c);
 uint32_t grammar_add_call(struct grammar_builder *b, uint32_t rule, uint32_t next);
 uint32_t grammar_add_alt(struct grammar_builder *b, const uint32_t *to, uint32_t n);
-/* Edges in any order; equal nodes are shared. */
+/* The edges may be in any order; equal nodes are shared. */
 uint32_t grammar_add_bytes(struct grammar_builder *b, struct grammar_edge *edges, uint32_t n);
 uint32_t grammar_add_byte(struct grammar_builder *b, uint8_t byte, uint32_t next);
 uint32_t grammar_add_literal(struct grammar_builder *b, const char *s, size_t n, uint32_t next);
-/* A node to be filled later (loops). */
+/* Reserves a node that is defined later (for loops). */
 uint32_t grammar_reserve(struct grammar_builder *b);
 void grammar_define_alt(struct grammar_builder *b, uint32_t node, const uint32_t *to, uint32_t n);
 void grammar_define_bytes(struct grammar_builder *b, uint32_t node, struct grammar_edge *edges,
@@ -158,17 +158,17 @@ struct grammar_edges { /* edges being collected */
     struct grammar_edge e[256];
     uint32_t n;
 };
-/* Adds the first-byte edges of the UTF-8 forms of sorted, disjoint ranges (surrogates are left out). */
+/* Adds the edges for the first byte of the UTF-8 forms of sorted, disjoint ranges, without surrogates. */
 void grammar_utf8_edges(struct grammar_builder *b, const struct grammar_range *r, uint32_t n,
                         struct grammar_edges *out);
-/* The same for one character inside a JSON string: raw, short escape, \u escape or pair of them. */
+/* The same for a character inside a JSON string: unescaped, short escape, \u escape, or a pair of them. */
 void grammar_json_edges(struct grammar_builder *b, const struct grammar_range *r, uint32_t n,
                         struct grammar_edges *out);
 /* The same without escapes that JSON does not need. */
 void grammar_known_edges(struct grammar_builder *b, const struct grammar_range *r, uint32_t n,
                          struct grammar_edges *out);
 
-/* Removes what leads nowhere, refuses left recursion and empty languages, hands over the automaton. */
+/* Removes dead ends, refuses left recursion and empty languages, and transfers the automaton to *out. */
 int grammar_finish(struct grammar_builder *b, uint32_t root, struct grammar **out);
 
 #endif

@@ -1,10 +1,10 @@
-/* grammar_mask.c: the vocabulary's trie and the masks computed by walking it.
+/* grammar_mask.c: the trie of the vocabulary, and the masks that are computed by walking it.
  *
- * Three ways to a mask, cheapest first: the whole mask kept with the state; the union of the local
- * masks of its configurations plus the branches of the trie that leave their rules, walked against
- * the real stack; a local mask computed as its difference from the mask of a similar node (inside
- * `"nam` any string may still come but for one), so that only a few branches are walked. The mask
- * inside a JSON string is computed once for the vocabulary. */
+ * A mask is found in one of three ways, cheapest first. First, the whole mask stored with the state. Second, the
+ * union of the local masks of the state's configurations, plus the branches of the trie that leave their rules,
+ * which are walked with the real stack. Third, a local mask computed as a difference from the mask of a similar
+ * node: inside `"nam`, for example, all strings but one may follow, so only a few branches are walked. The mask
+ * inside a JSON string is computed once per vocabulary. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ static int build_trie(struct grammar_vocab *v, const struct slice *pieces) {
         mem_free(open);
         return CHIMERE_ENOMEM;
     }
-    uint32_t n = 1, depth = 0; /* open[d]: the node of depth d on the present path */
+    uint32_t n = 1, depth = 0; /* open[d]: the node of depth d on the current path */
     for (uint32_t i = 0; i < v->n_token; i++) {
         struct slice piece = pieces[v->tokens[i]];
         size_t keep = i ? n_shared_bytes(pieces[v->tokens[i - 1]], piece) : 0;
@@ -111,15 +111,15 @@ static int fill_char_list(struct char_list *list, const uint32_t *tokens, const 
 
 struct free_walk {
     struct grammar_matcher *m;
-    uint32_t start;           /* state between two characters */
-    uint32_t *state;          /* owned: along the trie path */
-    uint16_t *chars;          /* owned: characters completed along the path */
-    uint32_t *tokens[2];      /* owned: staying, closing */
+    uint32_t start;           /* the state between two characters */
+    uint32_t *state;          /* owned: states along the trie path */
+    uint16_t *chars;          /* owned: number of characters completed along the path */
+    uint32_t *tokens[2];      /* owned: tokens that stay in the string, tokens that close it */
     uint16_t *token_chars[2]; /* owned */
     uint32_t n[2];
 };
 
-/* Walks the trie from inside a string; fills the lists of w, and bits and exits of v. */
+/* Walks the trie from inside a string; fills the lists of w, and the bits and exits of v. */
 static int walk_free(struct free_walk *w, struct grammar_vocab *v) {
     const struct trie_node *trie = v->trie;
     w->state[0] = w->start;
@@ -235,7 +235,7 @@ int mask_init(struct grammar_matcher *m, size_t cache_bytes) {
     const struct grammar_vocab *v = m->v;
     m->n_mask_word = (v->n_vocab + 63) / 64;
     size_t mask_bytes = (size_t)m->n_mask_word * 8;
-    /* a third each for whole masks, local bitmaps, lists; at least four bitmaps, one full list */
+    /* one third each for whole masks, local bitmaps and lists; at least four bitmaps and one full list */
     size_t n_mask = cache_bytes / 3 / mask_bytes;
     m->cap_mask = n_mask < 4 ? 4 : n_mask > 65536 ? 65536 : (uint32_t)n_mask;
     m->cap_local_bits = m->cap_mask;
@@ -277,12 +277,12 @@ void mask_flush(struct grammar_matcher *m) {
 
 static bool has_confs(const struct grammar_matcher *m, uint32_t s) { return object_n(m, s) > 3; }
 
-struct found { /* what a walk found */
+struct found { /* numbers of results of a walk */
     uint32_t n_token, n_exit;
 };
 
-/* Walks the subtree of `top` from state s; tokens to m->token_buf, and the nodes at which the bottom
- * frame was left, and behind which tokens go on, to m->exit_buf. False on overflow. */
+/* Walks the subtree of `top` from state s. Stores the tokens in m->token_buf. Stores in m->exit_buf the nodes at
+ * which the bottom frame was left and after which tokens continue. Returns false on overflow. */
 static bool walk_all(struct grammar_matcher *m, uint32_t top, uint32_t s, struct found *found) {
     const struct trie_node *trie = m->v->trie;
     const uint32_t *tokens = m->v->tokens;
@@ -320,8 +320,8 @@ static void set_tokens(const struct grammar_vocab *v, uint64_t *bits, uint32_t f
     }
 }
 
-/* The same from s, given that `bits` and `base` hold what is found from state t: only branches on
- * which the two states differ are walked. Exits go to m->exit_buf in trie order. */
+/* The same from s, if `bits` and `base` are the results for state t: only branches in which the two states differ
+ * are walked. Exits are stored in m->exit_buf in trie order. */
 static bool walk_difference(struct grammar_matcher *m, uint32_t s, uint32_t t,
                             const struct local_mask *base, uint64_t *bits, struct found *found) {
     const struct trie_node *trie = m->v->trie;
@@ -351,7 +351,7 @@ static bool walk_difference(struct grammar_matcher *m, uint32_t s, uint32_t t,
     return true;
 }
 
-/* Moves n words into the list arena; NULL when it is full. */
+/* Copies n words to the list arena; NULL if it is full. */
 static const uint32_t *keep_list(struct grammar_matcher *m, const uint32_t *p, uint32_t n) {
     if (m->cap_list - m->n_list < n) return NULL;
     uint32_t *to = m->lists + m->n_list;
@@ -368,7 +368,8 @@ static struct local_mask *local_slot(struct grammar_matcher *m, uint32_t node, u
     return &m->locals[i];
 }
 
-/* A count that no token can tell from the frame's own: tokens raise it by max_piece_bytes at most. */
+/* Returns data whose count allows the same tokens as the original count: one token raises a count by at most
+ * max_piece_bytes. */
 static uint32_t canonical_data(struct grammar_matcher *m, uint32_t data) {
     const uint32_t *p = object_at(m, data);
     if (p[0] == GRAMMAR_NONE || !m->g->rules[p[0]].counts) return data;
@@ -381,7 +382,7 @@ static uint32_t canonical_data(struct grammar_matcher *m, uint32_t data) {
     return match_intern(m, OBJ_DATA, made, 2);
 }
 
-/* Below the bottom frame: the state from which the local walk of (node, data) starts. */
+/* Returns the state, below the bottom frame, from which the local walk of (node, data) starts. */
 uint32_t mask_local_start(struct grammar_matcher *m, uint32_t node, uint32_t data) {
     uint32_t frame[2] = {m->links_bottom, data};
     struct conf c = {node, match_intern(m, OBJ_FRAME, frame, 2)};
@@ -394,8 +395,8 @@ static void clear_tokens(uint64_t *bits, const struct char_list *list, uint32_t 
         bits[list->tokens[k] / 64] &= ~(1ULL << list->tokens[k] % 64);
 }
 
-/* Inside a string that may close after `need` more characters and has room for `room`: the mask of a
- * free string without the tokens that break this. False when the arenas are full. */
+/* Computes the mask inside a string that may close after `need` more characters and has room for `room`: the mask
+ * of a string without constraints, minus the tokens that violate this. Returns false if the arenas are full. */
 static bool compute_counted(struct grammar_matcher *m, struct local_mask *l, uint32_t need,
                             uint32_t room) {
     const struct grammar_vocab *v = m->v;
@@ -419,7 +420,7 @@ static bool compute_counted(struct grammar_matcher *m, struct local_mask *l, uin
     return true;
 }
 
-/* Fills l by walking; uses room at the end of the arenas. False on overflow. */
+/* Fills l by walking the trie; uses free space at the end of the arenas. Returns false on overflow. */
 static bool compute_local(struct grammar_matcher *m, struct local_mask *l, int depth) {
     uint32_t base_node = m->g->nodes[l->node].c, s = mask_local_start(m, l->node, l->data);
     struct found found = {0, 0};
@@ -480,7 +481,7 @@ const struct local_mask *mask_local(struct grammar_matcher *m, uint32_t node, ui
             made.n_exit = m->v->n_free_exit;
         } else if (!compute_local(m, &made, depth)) {
             if (m->is_full || attempt || depth || epoch != m->local_epoch) return NULL;
-            flush_locals(m); /* the masks' own arenas were full */
+            flush_locals(m); /* the arenas of the masks were full */
             made = (struct local_mask){.node = node, .data = made.data};
             continue;
         }
@@ -494,12 +495,12 @@ const struct local_mask *mask_local(struct grammar_matcher *m, uint32_t node, ui
 
 /* ---- whole masks ---- */
 
-/* Adds the tokens that leave frame at the trie nodes exits[n], walked against the callers. */
+/* Adds the tokens that leave the frame at the trie nodes exits[n]; they are walked in the callers' states. */
 static bool add_exits(struct grammar_matcher *m, uint32_t frame, const uint32_t *exits, uint32_t n,
                       uint64_t *bits) {
     uint32_t links = object_at(m, frame)[0], n_link = object_n(m, links);
     if (n_link < 2 || n == 0) return true;
-    /* (node, frame) pairs in closure order; links store (frame, node) */
+    /* (node, frame) pairs in the order of the closure; links store (frame, node) */
     struct conf confs[64];
     uint32_t after = 0;
     if (n_link / 2 <= 64) {
@@ -542,7 +543,7 @@ static bool compose(struct grammar_matcher *m, uint32_t s, uint64_t *bits) {
     return true;
 }
 
-/* A place for a whole mask: the first that was not used since the hand came by. */
+/* Returns a slot for a whole mask by the clock algorithm: the first slot not used since the clock hand passed it. */
 static uint32_t take_mask(struct grammar_matcher *m) {
     for (;; m->clock = (m->clock + 1) % m->cap_mask) {
         if (m->mask_used[m->clock]) {

@@ -1,9 +1,8 @@
-/* grammar_match.c: running the automaton: interned objects, closure, steps, collection, states.
+/* grammar_match.c: runs the automaton: interned objects, closure, steps, collection, states.
  *
- * Closure without exponential growth: all configurations that call a rule at the same place share one
- * new frame with several return links (a graph-structured stack), so that n alternatives nested d deep
- * cost n * d, not n^d. Left recursion is refused at compile time, hence frames made in one closure
- * link to each other without cycles. */
+ * The closure does not grow exponentially: all configurations that call a rule at the same place share one new
+ * frame with several return links (a graph-structured stack). So n alternatives nested d deep cost n * d, not n^d.
+ * Left recursion is refused at compile time, so the frames made in one closure link to each other without cycles. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +47,7 @@ static int by_pair(const void *x, const void *y) {
     return a[1] < b[1] ? -1 : a[1] > b[1];
 }
 
-/* Sorts pairs and drops doubles; most sets have one or two. */
+/* Sorts pairs and removes duplicates; most sets have one or two. */
 static uint32_t sort_pairs(uint32_t *p, uint32_t n) {
     if (n == 2 && by_pair(p, p + 2) > 0) {
         uint32_t a = p[0], b = p[1];
@@ -82,7 +81,8 @@ static void push(struct grammar_matcher *m, uint32_t node, uint32_t frame) {
 
 static void add_link(struct grammar_matcher *m, struct pending *p, uint32_t frame, uint32_t node,
                      int depth) {
-    /* Returning to a return: go to its callers at once, so that right recursion does not grow. */
+    /* If the return leads to another return, link to that frame's callers directly, so that right recursion does
+     * not grow the stack. */
     if (m->g->nodes[node].op == G_RET && !(frame & PENDING) && depth < 64) {
         uint32_t links = object_at(m, frame)[0], n = object_n(m, links);
         if (n > 1) {
@@ -117,7 +117,8 @@ static void call(struct grammar_matcher *m, uint32_t rule, uint32_t next, uint32
 }
 
 static void leave(struct grammar_matcher *m, uint32_t frame) {
-    if (frame & PENDING) return; /* the empty text: call() has gone on already */
+    /* the rule matched the empty text; call() has already continued after it */
+    if (frame & PENDING) return;
     uint32_t links = object_at(m, frame)[0], n = object_n(m, links);
     if (n == 1) {
         m->step_flags |= links == m->links_root ? STATE_COMPLETE : STATE_EXIT;
@@ -127,7 +128,7 @@ static void leave(struct grammar_matcher *m, uint32_t frame) {
         push(m, object_at(m, links)[i + 1], object_at(m, links)[i]);
 }
 
-/* The same frame with its count raised and, unless GRAMMAR_NONE, a property marked. */
+/* Returns the same frame with its count incremented and, unless prop is GRAMMAR_NONE, a property marked. */
 static uint32_t advance(struct grammar_matcher *m, uint32_t frame, uint32_t prop, bool count) {
     uint32_t data = object_at(m, frame)[1], n = object_n(m, data);
     memcpy(m->buf, object_at(m, data), n * 4);
@@ -136,7 +137,7 @@ static uint32_t advance(struct grammar_matcher *m, uint32_t frame, uint32_t prop
         const struct grammar_object *o =
             r->object == GRAMMAR_NONE ? NULL : &m->g->objects[r->object];
         uint32_t min = o ? o->min : r->min, max = o ? o->max : r->max;
-        /* without a maximum the count tells nothing beyond the minimum */
+        /* without a maximum, counting past the minimum has no effect */
         if (max != UINT32_MAX || m->buf[1] < min) m->buf[1]++;
     }
     if (prop != GRAMMAR_NONE) m->buf[2 + prop / 32] |= 1u << prop % 32;
@@ -145,8 +146,8 @@ static uint32_t advance(struct grammar_matcher *m, uint32_t frame, uint32_t prop
 }
 
 struct room {           /* what an object's frame still allows */
-    uint32_t n_missing; /* required properties not seen */
-    bool optional;      /* one more that is not required */
+    uint32_t n_missing; /* required properties not seen yet */
+    bool optional;      /* another property that is not required may occur */
     uint32_t count;
 };
 
@@ -189,7 +190,7 @@ static void expand(struct grammar_matcher *m, struct conf c) {
     const struct grammar_node *n = &m->g->nodes[c.node];
     uint32_t frame = c.frame;
     if (!n->is_live) return;
-    if ((frame & PENDING) && n->op >= G_LT) { /* not built this way: see grammar_impl.h */
+    if ((frame & PENDING) && n->op >= G_LT) { /* the builder never makes this: see grammar_impl.h */
         m->is_full = true;
         return;
     }
@@ -232,7 +233,7 @@ static uint32_t new_data(struct grammar_matcher *m, uint32_t rule) {
     return match_intern(m, OBJ_DATA, m->buf, n);
 }
 
-/* Interns pending frame i, whose callers are final. */
+/* Interns pending frame i, whose callers are already final. */
 static uint32_t make_frame(struct grammar_matcher *m, struct pending *p) {
     uint32_t n = 0;
     uint32_t data = new_data(m, p->rule);
@@ -250,7 +251,8 @@ static uint32_t make_frame(struct grammar_matcher *m, struct pending *p) {
     return made[0] && data ? match_intern(m, OBJ_FRAME, made, 2) : 0;
 }
 
-/* Final handle of pending frame i: callers first, with an explicit stack (work is free by now). */
+/* Returns the final handle of pending frame i. Callers are finished first, with an explicit stack in `work`, which
+ * is unused by now. */
 static uint32_t finish_frame(struct grammar_matcher *m, uint32_t i) {
     uint32_t n = 0;
     m->work[n++].node = i;
@@ -345,15 +347,15 @@ uint32_t match_step_slow(struct grammar_matcher *m, uint32_t s, uint8_t byte) {
     return next;
 }
 
-/* ---- collection ---- */
+/* ---- garbage collection ---- */
 
 bool match_is_crowded(const struct grammar_matcher *m) {
     return m->is_full || m->n_word > m->cap_word / 4 * 3 || m->n_row > m->cap_row / 4 * 3 ||
            m->n_object > m->cap_table / 2;
 }
 
-/* Copies object h to the spare array, once: its old header becomes a mark, the word behind it its new
- * place. Every object has at least one word of payload. */
+/* Copies object h to the spare array, once: the old header becomes a mark, and the word after it becomes the new
+ * handle. Every object has at least one word of content. */
 static uint32_t forward(struct grammar_matcher *m, uint32_t h, uint32_t *n_spare) {
     if (h < HANDLE_FIRST) return h;
     if (m->words[h] == UINT32_MAX) return m->words[h + 1];
@@ -430,7 +432,7 @@ static uint32_t power_of_two(size_t n) {
 }
 
 static int alloc_matcher(struct grammar_matcher *m, size_t cache_bytes) {
-    /* of the cache: 1/4 objects (both arrays), 1/16 table, 3/16 rows; masks take the rest */
+    /* of the cache: 1/4 objects (both arrays), 1/16 table, 3/16 rows; masks use the rest */
     m->cap_word = (uint32_t)(cache_bytes / 8 / 4);
     m->cap_table = power_of_two(cache_bytes / 16 / 4);
     m->cap_row = (uint32_t)(cache_bytes / 16 * 3 / (m->g->n_class * 4)) + 2;
@@ -477,7 +479,7 @@ int grammar_matcher_new(struct grammar_matcher **out, const struct grammar *g,
         m->links_bottom = match_intern(m, OBJ_LINKS, &bottom, 1);
         m->links_root = match_intern(m, OBJ_LINKS, &root, 1);
         m->data_none = match_intern(m, OBJ_DATA, none, 2);
-        /* the root rule runs below a frame that calls it and then returns: complete */
+        /* The root rule runs below a frame that calls it; when the root rule returns, the text is complete. */
         uint32_t top[2] = {m->links_root, new_data(m, g->root)};
         struct conf start = {g->rules[g->root].entry, match_intern(m, OBJ_FRAME, top, 2)};
         m->start = match_closure(m, &start, 1);
@@ -547,8 +549,8 @@ static void record(struct grammar_state *s, uint32_t now) {
     s->now = now;
 }
 
-/* Moves s->now through the bytes as far as they go: HANDLE_DEAD where they stop, HANDLE_UNKNOWN when
- * the automaton outgrows its memory. Long texts are collected behind. */
+/* Moves s->now through the bytes as far as possible. Returns HANDLE_DEAD if a byte is not allowed, HANDLE_UNKNOWN
+ * if the automaton exceeds its memory. Garbage is collected during long texts. */
 static uint32_t run_bytes(struct grammar_state *s, const char *bytes, size_t n, size_t *n_good) {
     for (size_t i = 0; i < n; i++) {
         uint32_t next = HANDLE_DEAD;
@@ -632,7 +634,7 @@ size_t grammar_forced(struct grammar_state *s, char *out, size_t max) {
     return n;
 }
 
-/* The child of a trie node for a byte, 0 if there is none: siblings are in byte order. */
+/* Returns the child of a trie node for a byte, 0 if there is none. Siblings are in byte order. */
 static uint32_t trie_child(const struct grammar_vocab *v, uint32_t node, uint8_t byte) {
     for (uint32_t n = node + 1; n < v->trie[node].end; n = v->trie[n].end)
         if (v->trie[n].byte >= byte) return v->trie[n].byte == byte ? n : 0;

@@ -1,8 +1,8 @@
-/* grammar_number.c: decimal texts compared digit by digit while they are read.
+/* grammar_number.c: compares decimal numbers with bounds digit by digit while they are read.
  *
- * A state knows: the sign, how many integer and fraction digits were read (up to one more than any
- * bound has), how the digits compare with the first digits of each bound, whether any was not zero,
- * and the remainder under multipleOf. States are found by exploring from the start. */
+ * A state contains: the sign; how many integer and fraction digits were read (up to one more than any bound has);
+ * how the digits compare with the first digits of each bound; whether any digit was not zero; and the remainder
+ * for multipleOf. States are found by exploring from the start. */
 #include "text/grammar/grammar_number.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 
 /* ---- decimals ---- */
 
-/* From "-12.5e-3" as printed by str_f64 or an integer. */
+/* Parses a number like "-12.5e-3", as printed by str_f64, or an integer. */
 static bool parse_decimal(const char *s, struct decimal *d) {
     char digits[64];
     int n = 0, point = 0, exponent = 0, exponent_sign = 1;
@@ -97,7 +97,7 @@ bool number_add_multiple(struct number_spec *s, const struct decimal *x, bool ne
         if (p > NUMBER_MAX_MULTIPLE) return false;
     }
     if (q && negate) return false;
-    if (q) { /* a common multiple */
+    if (q) { /* combine both into a common multiple */
         for (uint32_t i = x->n_frac; i < shift; i++)
             if ((p *= 10) > NUMBER_MAX_MULTIPLE) return false;
         for (uint32_t i = old; i < shift; i++)
@@ -120,19 +120,22 @@ bool number_is_empty(const struct number_spec *s) {
 /* ---- the automaton ---- */
 
 #define MAX_PLAIN_DIGIT                                                                            \
-    16 /* under limits.plain, before and after the point, unless a bound has more */
+    16 /* with limits.plain: digits before and after the point, unless a bound has more */
 #define MAX_EXP_DIGIT 2
 #define MAX_COUNTED_MULTIPLE 256
 
 enum phase { AT_START, AT_SIGN, AT_ZERO, IN_INT, AT_POINT, IN_FRAC, AT_EXP, AT_EXP_SIGN, IN_EXP };
 enum order { SAME, LESS, MORE };
 
-struct place {                                           /* no padding: compared as bytes */
-    uint16_t n_int, n_frac;                              /* digits read, capped */
-    uint8_t phase, is_negative, has_digit, has_fraction; /* a digit, a fraction digit was not 0 */
-    uint8_t order[2];                                    /* enum order against |min|, |max| */
-    uint8_t is_finer[2]; /* a digit behind the multiple's last place was not 0 */
-    uint32_t rest[2];    /* under multiple[i] */
+/* has no padding, because it is compared as bytes */
+struct place {
+    uint16_t n_int, n_frac; /* digits read, up to a maximum */
+    /* has_digit, has_fraction: a digit, a fraction digit was not 0 */
+    uint8_t phase, is_negative, has_digit, has_fraction;
+    /* enum order compared with |min| and |max| */
+    uint8_t order[2];
+    uint8_t is_finer[2]; /* a digit after the multiple's last place was not 0 */
+    uint32_t rest[2];    /* remainder for multiple[i] */
 };
 
 struct explorer {
@@ -140,9 +143,9 @@ struct explorer {
     const struct number_spec *s;
     struct map seen;
     struct grammar_vec places; /* struct place */
-    struct grammar_vec nodes;  /* entry node of each; the G_BYTES node is found behind it */
+    struct grammar_vec nodes;  /* entry node of each place; its G_BYTES node is found through it */
     uint32_t cap_int, cap_frac;
-    uint32_t max_int, max_frac; /* digits at most; 0: no limit */
+    uint32_t max_int, max_frac; /* limits of the number of digits; 0: no limit */
     bool has_exponent;
 };
 
@@ -150,7 +153,7 @@ static const struct decimal *bound(const struct explorer *x, int i) {
     return i == 0 ? (x->s->has_min ? &x->s->min : NULL) : x->s->has_max ? &x->s->max : NULL;
 }
 
-/* |number| against |bound i| if the text ended here. */
+/* Compares |number| with |bound i| as if the text ended here. */
 static enum order final_order(const struct explorer *x, const struct place *p, int i) {
     const struct decimal *d = bound(x, i);
     uint32_t n_int = p->phase == AT_ZERO ? 0 : p->n_int; /* the text 0 has no digits as a decimal */
@@ -161,7 +164,7 @@ static enum order final_order(const struct explorer *x, const struct place *p, i
     return (p->phase <= IN_INT ? 0 : p->n_frac) < d->n_frac ? LESS : SAME;
 }
 
-/* The number against bound i, signs considered. */
+/* Compares the number with bound i, including signs. */
 static enum order signed_order(const struct explorer *x, const struct place *p, int i) {
     const struct decimal *d = bound(x, i);
     bool is_zero = !p->has_digit, negative = p->is_negative && !is_zero;
@@ -207,7 +210,7 @@ static uint32_t place_node(struct explorer *x, const struct place *p) {
     return node;
 }
 
-/* Compares digit with the bounds' digit at the place that it takes. */
+/* Compares a digit with the digits of the bounds at the same place. */
 static void read_digit(const struct explorer *x, struct place *p, char digit) {
     bool in_int = p->phase == IN_INT;
     uint32_t at = in_int ? p->n_int : p->n_frac;
@@ -230,7 +233,7 @@ static void read_digit(const struct explorer *x, struct place *p, char digit) {
     if (!in_int) p->has_fraction |= digit != '0';
 }
 
-/* At the point the length of the integer part is known: it decides before any digit does. */
+/* At the point, the length of the integer part is known; it decides before any digit does. */
 static void end_int(const struct explorer *x, struct place *p) {
     for (int i = 0; i < 2; i++) {
         const struct decimal *d = bound(x, i);
@@ -240,7 +243,7 @@ static void end_int(const struct explorer *x, struct place *p) {
     p->n_int = 0;
 }
 
-/* The place after `digit`; false: none. */
+/* Computes the place after `digit`; false: the digit is not allowed. */
 static bool after_digit(const struct explorer *x, const struct place *p, char digit,
                         struct place *out) {
     *out = *p;
@@ -311,8 +314,8 @@ static void define_place(struct explorer *x, uint32_t i) {
     }
 }
 
-/* A small model writes digits without end if it may. Each digit is a state of its own here, so that a
- * large multipleOf has no limit. */
+/* Limits the number of digits, because a small model may write digits without end. Each digit needs its own
+ * states, so there is no limit with a large multipleOf. */
 static void limit_digits(struct explorer *x) {
     if (x->s->multiple[0].n > MAX_COUNTED_MULTIPLE || x->s->multiple[1].n > MAX_COUNTED_MULTIPLE)
         return;
@@ -333,7 +336,7 @@ uint32_t grammar_add_number(struct grammar_builder *b, const struct number_spec 
     for (int i = 0; i < 2; i++)
         if (s->multiple[i].shift > x.cap_frac) x.cap_frac = s->multiple[i].shift;
     if (s->has_min || s->has_max) x.cap_int++;
-    /* an integer with an exponent of its own sign is one too; 1.5e1 is left out */
+    /* integers may have an exponent, but not a fraction with one: 1.5e1 is not allowed */
     x.has_exponent = s->is_int && !s->has_min && !s->has_max && !s->multiple[0].n &&
                      !s->multiple[1].n && (s->is_fraction || !b->lim.plain);
     if (b->lim.plain) limit_digits(&x);

@@ -1,7 +1,7 @@
-/* grammar_number.h: numbers of schemas as decimal texts, and the automata that compare them.
+/* grammar_number.h: numbers of schemas as decimal texts, and the automata that compare with them.
  *
- * A bound is compared digit by digit, exactly, whatever its size; multipleOf is a remainder carried
- * along. Numbers under any constraint are written without exponent. */
+ * A bound of any size is compared digit by digit, exactly. For multipleOf the remainder is part of the state.
+ * Numbers with any constraint are written without exponent. */
 #ifndef CHIMERE_TEXT_GRAMMAR_GRAMMAR_NUMBER_H
 #define CHIMERE_TEXT_GRAMMAR_GRAMMAR_NUMBER_H
 
@@ -22,23 +22,23 @@ struct decimal { /* sign, integer digits without leading zeros, fraction without
 
 struct number_spec {
     bool has_min, has_max, min_excluded, max_excluded;
-    bool is_int, is_fraction; /* the value may be an integer; may have a fraction */
-    struct { /* [0]: the value is a multiple of n / 10^shift, [1]: it is none; n 0: no constraint */
+    bool is_int, is_fraction; /* the value may be an integer; the value may have a fraction */
+    struct { /* [0]: the value is a multiple of n / 10^shift, [1]: it is not; n 0: no constraint */
         uint32_t n, shift;
     } multiple[2];
     struct decimal min, max;
 };
 
-/* False when x is no number or has more digits than fit. */
+/* Returns false if x is not a number or has too many digits. */
 bool decimal_from_json(const json_t *x, struct decimal *out);
 int decimal_compare(const struct decimal *x, const struct decimal *y);
 bool decimal_is_int(const struct decimal *x);
-/* Adds "is (negate: is not) a multiple of x" to s. False: x is not positive, the multiple becomes too
- * large, or there are two that it must not be. */
+/* Adds "is (negate: is not) a multiple of x" to s. Returns false if x is not positive, if the multiple becomes too
+ * large, or if there are two multiples that the value must not be. */
 bool number_add_multiple(struct number_spec *s, const struct decimal *x, bool negate);
-/* Certainly no number satisfies s (bounds crossed). */
+/* Returns true if no number can satisfy s (the bounds contradict each other). */
 bool number_is_empty(const struct number_spec *s);
-/* Node that matches the texts of the numbers allowed and returns. */
+/* Returns a node that matches the texts of the allowed numbers and then returns from its rule. */
 uint32_t grammar_add_number(struct grammar_builder *b, const struct number_spec *s);
 
 #endif

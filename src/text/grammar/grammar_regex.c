@@ -1,12 +1,12 @@
-/* grammar_regex.c: ECMA-262 patterns (flag u) -> deterministic automata over code points.
+/* grammar_regex.c: compiles ECMA-262 patterns (flag u) to deterministic automata over code points.
  *
- * Thompson's construction, then subsets. Lookbehind, word boundaries and back references are refused by
- * name. Counted repetitions parse their atom again for each repetition. `^` passes only before the first
- * character; `$` is crossed only when asking whether a state accepts.
+ * Thompson's construction, then the subset construction. Lookbehind, word boundaries and back references are
+ * refused by name. A counted repetition parses its atom again for each iteration. `^` matches only before the
+ * first character; `$` is only crossed when a state is tested for acceptance.
  *
- * A lookahead is an automaton of its own, over the same alphabet, that runs in parallel from the place
- * where it stands: a configuration is an NFA node and the states of the lookaheads under way on this
- * path. Configurations without lookaheads are numbered as their nodes. */
+ * A lookahead is a separate automaton over the same alphabet. It runs in parallel from its position on. A
+ * configuration is an NFA node together with the states of the active lookaheads on this path. A configuration
+ * without lookaheads has the number of its node. */
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -16,18 +16,20 @@
 
 #define MAX_NFA_NODE 100000
 #define MAX_COUNT 10000
-#define MAX_LOOK 32          /* lookaheads of a pattern, each repetition counted */
-#define MAX_CONFIG (1 << 16) /* configurations with lookaheads under way */
+/* lookaheads of a pattern, counted once per iteration of a repetition */
+#define MAX_LOOK 32
+#define MAX_CONFIG (1 << 16) /* configurations with active lookaheads */
 
 enum nfa_op { N_EMPTY, N_SPLIT, N_CLASS, N_BEGIN, N_END, N_LOOK, N_MATCH };
 
 struct nfa_node {
     uint8_t op;
-    uint32_t out, out2; /* GRAMMAR_NONE: open */
-    uint32_t cls;       /* N_CLASS, N_LOOK: which */
+    uint32_t out, out2; /* GRAMMAR_NONE: not connected yet */
+    uint32_t cls;       /* N_CLASS, N_LOOK: index of the class or lookahead */
 };
 
-struct look_table {          /* of a lookahead; a state that accepts whatever follows stays */
+/* table of a lookahead; a state that accepts every continuation leads to itself */
+struct look_table {
     struct grammar_vec next; /* uint32_t [n_state, n_atom] */
     bool *accepts;           /* owned [n_state] */
 };
@@ -35,10 +37,11 @@ struct look_table {          /* of a lookahead; a state that accepts whatever fo
 struct look {
     uint32_t start; /* node */
     bool negate;
-    struct look_table table[2]; /* [1]: crossed before the first character of the text */
+    /* [1]: used if the lookahead begins before the first character of the text */
+    struct look_table table[2];
 };
 
-struct duty {             /* a lookahead under way; compared as bytes */
+struct duty {             /* an active lookahead; compared as bytes */
     uint32_t look, state; /* look: 2 * index + table */
 };
 
@@ -51,7 +54,7 @@ struct nfa_class {
 };
 
 struct fragment {
-    uint32_t start, end; /* end: an N_EMPTY node whose out is open */
+    uint32_t start, end; /* end: an N_EMPTY node whose out is not connected */
 };
 
 struct regex {
@@ -113,7 +116,7 @@ static int by_lo(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Sorts and joins the ranges from `first` on, then inverts them if asked. */
+/* Sorts and joins the ranges from `first` on, and inverts them if requested. */
 static void tidy(struct regex *x, uint32_t first, bool negate) {
     if (x->b->rc) return;
     uint32_t n = x->ranges.n - first, k = 0;
@@ -165,7 +168,7 @@ static void add_shorthand(struct regex *x, int c) {
     if (c < 'a') tidy(x, first, true);
 }
 
-/* General categories in utf8proc's order; a name of one letter stands for all that start with it. */
+/* General categories in the order of utf8proc; a one-letter name means all categories that start with it. */
 static const struct {
     const char *name, *full;
 } categories[] = {{"Cn", "Unassigned"},
@@ -251,7 +254,7 @@ static uint32_t take_hex(struct regex *x, int n) {
     return v;
 }
 
-/* Behind "\u": \u{X}, \uXXXX or a surrogate pair. */
+/* Reads what follows "\u": \u{X}, \uXXXX or a surrogate pair. */
 static uint32_t take_unicode(struct regex *x) {
     if (take(x, "{")) {
         uint32_t v = 0;
@@ -270,7 +273,7 @@ static uint32_t take_unicode(struct regex *x) {
     return v;
 }
 
-/* The character of an escape (backslash already taken). */
+/* Reads the character of an escape; the backslash was already read. */
 static uint32_t take_escape(struct regex *x, bool in_class) {
     int c = peek(x);
     x->pos++;
@@ -293,7 +296,7 @@ static uint32_t take_escape(struct regex *x, bool in_class) {
         x->pos++;
         if ((c | 32) >= 'a' && (c | 32) <= 'z') return (uint32_t)c & 31;
         break;
-    default: /* of punctuation, as Python and ECMAScript without its flag u have it */
+    default: /* punctuation, as in Python and in ECMAScript without flag u */
         if (c > ' ' && c < 0x7f && !(c >= '0' && c <= '9') &&
             !((c | 32) >= 'a' && (c | 32) <= 'z') && c != '_')
             return (uint32_t)c;
@@ -307,7 +310,7 @@ static uint32_t take_escape(struct regex *x, bool in_class) {
     return 0;
 }
 
-/* One plain character. */
+/* Reads one unescaped character. */
 static uint32_t take_char(struct regex *x) {
     uint32_t cp = 0;
     int n = utf8_decode(x->p.p + x->pos, x->p.n - x->pos, &cp);
@@ -316,7 +319,8 @@ static uint32_t take_char(struct regex *x) {
     return cp;
 }
 
-/* A member of a class or a plain element: true and *cp if it is a single character (that may start a range). */
+/* Reads a member of a class or a plain element. Returns true and sets *cp if it is a single character, which may
+ * start a range. */
 static bool take_member(struct regex *x, bool in_class, uint32_t *cp) {
     if (peek(x) != '\\') {
         *cp = take_char(x);
@@ -364,11 +368,12 @@ static struct fragment parse_class(struct regex *x) {
     return class_fragment(x, first);
 }
 
-/* ---- structure ---- */
+/* ---- structure of the pattern ---- */
 
 static struct fragment parse_choice(struct regex *x);
 
-/* The group is parsed; it must match (negate: must not) from here on, and consumes nothing. */
+/* Makes a lookahead from a parsed group, which must match (negate: must not match) from here on and consumes
+ * nothing. */
 static struct fragment look_fragment(struct regex *x, struct fragment group, bool negate) {
     if (x->n_look == MAX_LOOK)
         grammar_fail(x->b, CHIMERE_EUNSUPPORTED, "%s: more than %d lookaheads are not supported",
@@ -451,7 +456,7 @@ static bool take_number(struct regex *x, uint32_t *out) {
     return x->pos > start;
 }
 
-/* A quantifier, if one stands here; max GRAMMAR_NONE: no end. */
+/* Reads a quantifier, if there is one; max GRAMMAR_NONE: no limit. */
 static bool take_quantifier(struct regex *x, uint32_t *min, uint32_t *max) {
     size_t start = x->pos;
     *min = 0, *max = GRAMMAR_NONE;
@@ -462,7 +467,7 @@ static bool take_quantifier(struct regex *x, uint32_t *min, uint32_t *max) {
         bool ok = take_number(x, min);
         *max = *min;
         if (ok && take(x, ",") && !take_number(x, max)) *max = GRAMMAR_NONE;
-        if (!ok || !take(x, "}")) { /* a brace that is no quantifier stands for itself */
+        if (!ok || !take(x, "}")) { /* a brace that does not begin a quantifier is a literal */
             x->pos = start;
             return false;
         }
@@ -470,7 +475,7 @@ static bool take_quantifier(struct regex *x, uint32_t *min, uint32_t *max) {
             grammar_fail(x->b, CHIMERE_ELIMIT, "%s: more than %u repetitions", x->what, MAX_COUNT);
         if (*max < *min) refuse(x, CHIMERE_EFORMAT, "repetition with a maximum below its minimum");
     }
-    take(x, "?"); /* lazy or greedy: the same texts match */
+    take(x, "?"); /* ignore laziness: the same texts match */
     return true;
 }
 
@@ -526,17 +531,17 @@ static struct fragment parse_choice(struct regex *x) {
     return all;
 }
 
-/* ---- subsets ---- */
+/* ---- subset construction ---- */
 
 struct subset {
     struct regex *x;
     struct map sets;        /* sorted list of configurations -> state */
-    struct grammar_vec set; /* lists of configurations, back to back */
-    struct grammar_vec at;  /* per state: first in set */
-    struct map known;       /* a configuration with duties, as bytes -> its number */
+    struct grammar_vec set; /* lists of configurations, stored back to back */
+    struct grammar_vec at;  /* per state: its first configuration in set */
+    struct map known;       /* a configuration with lookaheads, as bytes -> its number */
     struct grammar_vec configs, duties;
-    uint32_t *seen, stamp;  /* owned, by configuration */
-    uint32_t *list, *stack; /* owned, the same */
+    uint32_t *seen, stamp;  /* owned, indexed by configuration */
+    uint32_t *list, *stack; /* owned, of the same size */
     uint32_t n_list;
     uint32_t n_atom;
     bool search;
@@ -557,7 +562,7 @@ static const struct look_table *table_of(const struct subset *s, struct duty d) 
 
 enum duty_fate { DUTY_OPEN, DUTY_DONE, DUTY_FAILED };
 
-/* Whether a lookahead in this state is decided, whatever follows. */
+/* Returns whether the result of a lookahead in this state no longer depends on the text after it. */
 static enum duty_fate fate_of(const struct subset *s, struct duty d) {
     bool negate = s->x->looks[d.look / 2].negate;
     const struct look_table *t = table_of(s, d);
@@ -571,11 +576,11 @@ static enum duty_fate fate_of(const struct subset *s, struct duty d) {
 
 static int by_bytes(const void *a, const void *b) { return memcmp(a, b, sizeof(struct duty)); }
 
-/* The configuration of a node with these duties; GRAMMAR_NONE: a duty has failed. */
+/* Returns the configuration of a node with these lookaheads; GRAMMAR_NONE: a lookahead has failed. */
 static uint32_t config_with(struct subset *s, uint32_t node, const struct duty *duties,
                             uint32_t n) {
     struct grammar_builder *b = s->x->b;
-    struct duty key[2 * MAX_LOOK + 2]; /* the first holds the node */
+    struct duty key[2 * MAX_LOOK + 2]; /* the first entry holds the node */
     uint32_t k = 1, i;
     memset(key, 0, sizeof key);
     for (i = 0; i < n; i++) {
@@ -604,7 +609,7 @@ static uint32_t config_with(struct subset *s, uint32_t node, const struct duty *
     return i;
 }
 
-/* Configuration i moved to another node, with one duty more if `more`. */
+/* Returns configuration i moved to another node; `more`: an additional lookahead. */
 static uint32_t moved(struct subset *s, uint32_t i, uint32_t node, const struct duty *more) {
     struct config c = config_of(s, i);
     if (node == GRAMMAR_NONE || (!c.n && !more)) return node;
@@ -615,7 +620,7 @@ static uint32_t moved(struct subset *s, uint32_t i, uint32_t node, const struct 
     return config_with(s, node, duties, n);
 }
 
-/* Adds configuration i and what it reaches without input. */
+/* Adds configuration i and the configurations that it reaches without input. */
 static void close_over(struct subset *s, uint32_t i, bool at_begin, bool at_end) {
     uint32_t n = 0;
     s->stack[n++] = i;
@@ -641,19 +646,19 @@ static int by_value(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* A match whatever follows. */
+/* Returns true if configuration i matches whatever text follows. */
 static bool is_match(const struct subset *s, uint32_t i) {
     return i < s->x->nodes.n && ((struct nfa_node *)s->x->nodes.p)[i].op == N_MATCH;
 }
 
-/* The state of the set in s->list. */
+/* Returns the state for the set in s->list. */
 static uint32_t set_state(struct subset *s) {
     struct grammar_builder *b = s->x->b;
     uint32_t state;
     if (s->n_list == 0) return GRAMMAR_NONE;
     for (uint32_t i = 0; s->search && i < s->n_list; i++)
         if (is_match(s, s->list[i])) {
-            s->list[0] = s->list[i]; /* found: whatever follows */
+            s->list[0] = s->list[i]; /* it matches whatever follows */
             s->n_list = 1;
         }
     qsort(s->list, s->n_list, 4, by_value);
@@ -667,8 +672,8 @@ static uint32_t set_state(struct subset *s) {
     return state;
 }
 
-/* Cuts the alphabet at all class borders and gives intervals with the same classes the same atom.
- * member[atom] is a bitset over classes. */
+/* Divides the alphabet at all borders of classes; intervals in the same classes get the same atom. member[atom] is
+ * a bitset over classes. */
 struct alphabet {
     struct grammar_range *iv; /* owned */
     uint64_t *member;         /* owned [n_atom, n_word] */
@@ -731,7 +736,7 @@ static uint32_t set_end(const struct subset *s, uint32_t state) {
     return state + 1 < s->at.n ? ((uint32_t *)s->at.p)[state + 1] : s->set.n;
 }
 
-/* At the end of the text: does configuration i match? */
+/* Returns true if configuration i matches at the end of the text. */
 static bool matches_at_end(const struct subset *s, uint32_t i) {
     struct config c = config_of(s, i);
     if (node_of(s, i)->op != N_MATCH) return false;
@@ -752,13 +757,14 @@ static bool set_accepts(struct subset *s, uint32_t state) {
     return false;
 }
 
-/* Configuration i after a character; GRAMMAR_NONE: it has no way on. */
+/* Returns configuration i after a character; GRAMMAR_NONE: the character is not allowed. */
 static uint32_t step(struct subset *s, const struct alphabet *a, uint32_t i, uint32_t atom) {
     const uint64_t *member = a->member + (size_t)atom * a->n_word;
     const struct nfa_node *node = node_of(s, i);
     struct config c = config_of(s, i);
     uint32_t to = node->out;
-    if (node->op == N_MATCH && s->search) to = c.node; /* only its duties are left */
+    /* the match is complete; only its lookaheads continue */
+    if (node->op == N_MATCH && s->search) to = c.node;
     else if (node->op != N_CLASS || !(member[node->cls / 64] >> node->cls % 64 & 1))
         return GRAMMAR_NONE;
     if (!c.n) return to;
@@ -771,7 +777,7 @@ static uint32_t step(struct subset *s, const struct alphabet *a, uint32_t i, uin
     return config_with(s, to, duties, c.n);
 }
 
-/* Explores the sets reachable from the start; the table goes to *next (n_atom columns). */
+/* Explores the sets that can be reached from the start; writes the table to *next (n_atom columns). */
 static void explore(struct subset *s, const struct alphabet *a, uint32_t start, bool at_begin,
                     struct grammar_vec *next) {
     struct grammar_builder *b = s->x->b;
@@ -801,8 +807,8 @@ static void explore(struct subset *s, const struct alphabet *a, uint32_t start, 
     }
 }
 
-/* The states reachable from node `start`: their number, rows in *next, which of them accept in *accepts
- * (owned by the caller). */
+/* Computes the states reachable from node `start`. Returns their number; *next: their rows; *accepts: which of
+ * them accept. The caller owns both. */
 static uint32_t determine(struct regex *x, const struct alphabet *a, uint32_t start, bool search,
                           bool at_begin, struct look_table *out) {
     struct grammar_builder *b = x->b;
@@ -830,7 +836,7 @@ static void build_table(struct regex *x, uint32_t start, bool search, struct dfa
     struct look_table t = {.accepts = NULL};
     uint32_t n_state = 0;
     cut_alphabet(x, &a);
-    for (uint32_t i = 0; i < x->n_look && !b->rc; i++) /* inner lookaheads come first */
+    for (uint32_t i = 0; i < x->n_look && !b->rc; i++) /* inner lookaheads come before outer ones */
         for (int begin = 0; begin < 2 && !b->rc; begin++)
             determine(x, &a, x->looks[i].start, true, begin, &x->looks[i].table[begin]);
     if (!b->rc) n_state = determine(x, &a, start, search, true, &t);
@@ -859,7 +865,7 @@ void dfa_from_regex(struct grammar_builder *b, struct slice pattern, bool search
     if (!b->rc && x.pos < x.p.n) refuse(&x, CHIMERE_EFORMAT, "unexpected )");
     uint32_t match = add_node(&x, N_MATCH, GRAMMAR_NONE, GRAMMAR_NONE, 0);
     connect(&x, f.end, match);
-    if (search && !b->rc) { /* any text before the match */
+    if (search && !b->rc) { /* any text may precede the match */
         uint32_t first = x.ranges.n;
         add_range(&x, 0, 0x10FFFF);
         struct fragment any = star(&x, class_fragment(&x, first));

@@ -1,7 +1,7 @@
-/* grammar_schema.c: reading a schema: keywords and their values, references, constants; the entry.
+/* grammar_schema.c: parses a schema: keywords and their values, references, constants; and the entry functions.
  *
- * One row per keyword that asserts something or has a value to check. Keywords without a row are
- * annotations, as draft 2020-12 has it. */
+ * There is one row per keyword that asserts something or whose value is checked. Keywords without a row are
+ * annotations, as in draft 2020-12. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +78,7 @@ static const struct keyword_row {
 
 /* ---- errors ---- */
 
-/* Writes the JSON pointer of `target` below `at`; false if it is not there. */
+/* Writes the JSON pointer from `at` to `target`; false if target is not below `at`. */
 static bool find_path(const json_t *at, const json_t *target, struct buf *path, int depth) {
     const char *key;
     json_t *child;
@@ -210,8 +210,7 @@ uint32_t schema_types(struct schema *s, const json_t *j, const json_t *v) {
 
 /* ---- references ---- */
 
-/* The member `token`, also by the name that it had before schema_modern; `next`: the token after it, or
- * NULL. */
+/* Returns the member `token`, also by its name before schema_modern; `next`: the following token, or NULL. */
 static const json_t *object_step(const json_t *at, const char *token, const char *next) {
     static const struct {
         const char *old, *now;
@@ -223,7 +222,7 @@ static const json_t *object_step(const json_t *at, const char *token, const char
     return v;
 }
 
-/* One step of a JSON pointer: `token` is unescaped in place. */
+/* Follows one step of a JSON pointer; `token` is unescaped in place. */
 static const json_t *pointer_step(const json_t *at, char *token, const char *next) {
     char *to = token;
     for (char *from = token; *from; from++) {
@@ -304,7 +303,7 @@ const json_t *schema_resolve(struct schema *s, const json_t *j) {
     return s->b.rc ? NULL : at;
 }
 
-/* Refuses schemas that apply themselves to the same value: no validator could end. */
+/* Refuses a schema that applies itself to the same value, because validation would not end. */
 void schema_refuse_cycle(struct schema *s, const json_t *j, uint32_t depth) {
     static const char *const one[] = {"not", "if", "then", "else"};
     static const char *const many[] = {"allOf", "anyOf", "oneOf", "dependentSchemas"};
@@ -349,7 +348,7 @@ const json_t *schema_keep(struct schema *s, json_t *made) {
     return ((json_t **)s->made.p)[i] = made;
 }
 
-/* Keeps `made` as the schema that stands for `value`. */
+/* Keeps `made` as the schema that represents `value`. */
 static const json_t *keep(struct schema *s, const json_t *value, json_t *made) {
     uint32_t i = s->made.n;
     if (!schema_keep(s, made)) return NULL;
@@ -359,7 +358,8 @@ static const json_t *keep(struct schema *s, const json_t *value, json_t *made) {
 
 static json_t *constant(const json_t *value) { return json_pack("{s:O}", "const", value); }
 
-/* An array or object that equals `value`, as a schema of types, counts and constants. */
+/* Returns a schema of types, counts and constants that is satisfied only by values equal to `value`, an array or
+ * object. */
 const json_t *schema_of_constant(struct schema *s, const json_t *value) {
     uint32_t i;
     const char *key;
@@ -387,7 +387,7 @@ const json_t *schema_of_constant(struct schema *s, const json_t *value) {
 
 /* ---- finite sets of values ---- */
 
-/* Appends {const: v} unless there is one of an equal value. */
+/* Appends {const: v}, unless the list has an equal value. */
 static bool value_push(json_t *out, const json_t *v) {
     json_t *one;
     size_t i;
@@ -402,7 +402,7 @@ static bool value_push(json_t *out, const json_t *v) {
     return json_array_size(out) < SCHEMA_MAX_VALUE && !json_array_append_new(out, constant(v));
 }
 
-/* Integers between inclusive bounds beside `type`. */
+/* Appends the integers between inclusive bounds, if `type` is integer. */
 static bool range_push(const json_t *j, json_t *out) {
     const json_t *min = json_object_get(j, "minimum"), *max = json_object_get(j, "maximum");
     if (!json_is_integer(min) || !json_is_integer(max)) return false;
@@ -426,7 +426,7 @@ static bool values_of_all(struct schema *s, const json_t *list, json_t *out) {
     return json_array_size(list) > 0;
 }
 
-/* The values of one member of a type, which must be few: null, booleans, bounded integers. */
+/* Appends the values that one type allows, if they are few: null, booleans, bounded integers. */
 static bool values_of_type(struct schema *s, const json_t *j, json_t *out) {
     const json_t *type = json_object_get(j, "type");
     uint32_t types = type ? schema_types(s, j, type) : T_ANY;

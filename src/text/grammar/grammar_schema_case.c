@@ -1,4 +1,4 @@
-/* grammar_schema_case.c: what a case, a list of plain constraints, says about each type of value. */
+/* grammar_schema_case.c: what a case, a list of plain constraints, requires of each type of value. */
 #include <stdio.h>
 #include <string.h>
 

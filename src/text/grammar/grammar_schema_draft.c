@@ -15,7 +15,7 @@
 #include "text/grammar/grammar_schema_impl.h"
 
 struct draft {
-    bool is_old; /* before 2019-09 */
+    bool is_old; /* a draft before 2019-09 */
     bool failed; /* out of memory */
 };
 
@@ -34,7 +34,7 @@ static json_t *rewrite_list(struct draft *d, json_t *list) {
     return out;
 }
 
-/* A map of schemas, or an object of an unknown keyword, into which a $ref may lead. */
+/* Rewrites a map of schemas, or an object of an unknown keyword that a $ref may refer to. */
 static json_t *rewrite_map(struct draft *d, json_t *map) {
     json_t *out = json_object(), *v;
     const char *key;
@@ -80,7 +80,7 @@ static bool has_any(const json_t *type) {
     return json_is_string(type) && strcmp(json_string_value(type), "any") == 0;
 }
 
-/* `bound` with `flag` beside it, which is a boolean in draft 4. */
+/* Writes `bound` together with `flag`, which is a boolean in draft 4. */
 static void put_bound(struct draft *d, json_t *to, const json_t *from, const char *bound,
                       const char *flag) {
     const json_t *value = json_object_get(from, bound), *excluded = json_object_get(from, flag);
@@ -107,7 +107,7 @@ static void put_dependencies(struct draft *d, json_t *to, json_t *v) {
     json_decref(names), json_decref(schemas);
 }
 
-/* Names whose schemas say `required: true` join the list. */
+/* Adds to the list the names whose schemas contain `required: true`. */
 static void put_required(struct draft *d, json_t *to, const json_t *from) {
     const json_t *list = json_object_get(from, "required");
     json_t *props = json_object_get(from, "properties"), *made = NULL, *child;
@@ -134,7 +134,7 @@ static void put_items(struct draft *d, json_t *to, json_t *from) {
     if (more && !json_is_null(more)) put(d, to, "items", rewrite(d, more));
 }
 
-/* Keywords that the functions above read together. */
+/* Returns true for keywords that the functions above read together. */
 static bool is_paired(const char *key) {
     static const char *const keys[] = {"items",    "additionalItems",  "minimum",
                                        "maximum",  "exclusiveMinimum", "exclusiveMaximum",

@@ -1,8 +1,8 @@
-/* grammar_schema_emit.c: cases -> rules of the automaton.
+/* grammar_schema_emit.c: converts cases to rules of the automaton.
  *
- * Each string, array and object is a rule of its own, since its frames may carry a count or a set of
- * properties. Objects take their properties in any order: every property has a branch that is open
- * while the frame does not know it as seen, and one branch per class of unnamed properties. */
+ * Each string, array and object is a separate rule, because its frames may have a count or a set of properties.
+ * Objects accept their properties in any order: every property has a branch that is open while the frame has not
+ * seen it, and there is one branch per class of unnamed properties. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,15 +12,15 @@
 #include "text/chat/chat_types.h"
 #include "text/grammar/grammar_case_impl.h"
 
-#define MAX_NAME_CLASS 256   /* classes that patternProperties cut names into */
-#define MAX_PLAIN_ITEMS 4096 /* of an array without a bound, under limits.plain */
+#define MAX_NAME_CLASS 256   /* classes into which patternProperties divides names */
+#define MAX_PLAIN_ITEMS 4096 /* items of an array without a bound, with limits.plain */
 
 struct job {
     uint32_t rule, first, n; /* literals in s->sets */
 };
 
-/* How a conjunction is written: as JSON, as the arguments of a call in JSON or as its parameters in XML, or
- * as the value of a parameter. Part of the set of literals, as a literal without a schema. */
+/* How a conjunction is written: as JSON, as the arguments of a call in JSON or as its parameters in XML, or as the
+ * value of a parameter. Stored in the set of literals as a literal without a schema. */
 enum {
     WRITE_JSON = 0,
     WRITE_VALUE = 1 << 8 /* | types */,
@@ -35,13 +35,14 @@ static uint32_t call(struct schema *s, uint32_t rule, uint32_t next) {
 /* Optional whitespace, then next. */
 static uint32_t space(struct schema *s, uint32_t next) { return call(s, s->space, next); }
 
-/* Optional whitespace where plain texts have none. */
+/* Optional whitespace that plain texts do not have. */
 static uint32_t odd_space(struct schema *s, uint32_t next) {
     return s->b.lim.plain ? next : space(s, next);
 }
 
-/* An end behind an element, where odd_space left off: plain texts may set it on a line of its own. What
- * must hold for it is asked before: blanks that lead nowhere could not be taken back. */
+/* The end of a value after an element, where odd_space allowed no whitespace. Plain texts may have the end on its
+ * own line. The caller must check first whether the end is allowed, because whitespace before an end that is not
+ * allowed could not be undone. */
 static uint32_t spaced_end(struct schema *s, uint32_t end) {
     return s->b.lim.plain ? space(s, end) : end;
 }
@@ -70,7 +71,7 @@ void schema_emit_prelude(struct schema *s) {
         uint32_t to[2] = {grammar_add_bytes(b, e, b->lim.plain ? 2 : 4), b->ret};
         node = grammar_add_alt(b, to, 2);
     }
-    if (b->lim.plain) { /* so far the indent behind a line end */
+    if (b->lim.plain) { /* the nodes so far are the indent after a line end */
         struct grammar_edge e[2] = {{'\n', '\n', 0, node}, {' ', ' ', 0, b->ret}};
         uint32_t to[2] = {grammar_add_bytes(b, e, 2), b->ret};
         node = grammar_add_alt(b, to, 2);
@@ -81,19 +82,21 @@ void schema_emit_prelude(struct schema *s) {
 
 /* ---- arrays ---- */
 
-/* The places of an array with `contains`, one node per place and number of matching items. */
+/* The positions of an array with `contains`: one node per position and number of matching items. */
 struct containing {
     struct schema *s;
     const struct item *items;
     uint32_t n;
     const json_t *contains;
     const struct type_facts *facts;
-    uint32_t min, max;         /* matching items; max UINT32_MAX: no end */
-    uint32_t n_place, n_match; /* nodes: places 0..n_place with 0..n_match matches each */
+    /* limits of the number of matching items; max UINT32_MAX: no limit */
+    uint32_t min, max;
+    uint32_t n_place, n_match; /* nodes: positions 0..n_place with 0..n_match matches each */
     uint32_t *nodes;           /* owned [(n_place + 1) * (n_match + 1)] */
 };
 
-/* An item at `place` that matches (negate: does not; neither: any), then the node of the next place. */
+/* Emits an item at `place` that matches (negate: does not match; neither: any item), followed by the node of the
+ * next position. */
 static void containing_item(struct containing *c, uint32_t place, uint32_t match, bool matches,
                             bool negate, struct grammar_vec *to) {
     struct grammar_vec lits = {NULL, 0, 0};
@@ -116,7 +119,7 @@ static void containing_place(struct containing *c, uint32_t place, uint32_t matc
     if (place >= c->facts->min_items && match >= c->min)
         schema_push_node(s, &to, place ? spaced_end(s, close) : close);
     if (place < c->facts->max_items) {
-        if (c->max == UINT32_MAX) { /* counting fewer than there are does no harm */
+        if (c->max == UINT32_MAX) { /* it is harmless to count fewer matches than there are */
             if (match < c->n_match) containing_item(c, place, match, true, false, &to);
             containing_item(c, place, match, false, false, &to);
         } else {
@@ -139,7 +142,7 @@ static uint32_t emit_containing(struct schema *s, const struct item *items, uint
     if (max) schema_count(max, &c.max);
     c.n_match = max ? c.max : c.min;
     c.n_place = f->min_items > n_prefix ? f->min_items : n_prefix;
-    if (!c.n_place) c.n_place = 1; /* a comma stands before every item but the first */
+    if (!c.n_place) c.n_place = 1; /* every item except the first follows a comma */
     if (f->max_items != UINT32_MAX) c.n_place = f->max_items;
     if (f->min_items > f->max_items || s->b.rc) return rule;
     if (c.n_place > SCHEMA_MAX_PLACE || c.n_match > SCHEMA_MAX_PLACE ||
@@ -160,7 +163,7 @@ static uint32_t emit_containing(struct schema *s, const struct item *items, uint
     return rule;
 }
 
-/* An array of distinct items out of `values`: the frame knows them as the properties of an object. */
+/* Emits an array of distinct items out of `values`: the frame stores seen items like the properties of an object. */
 static uint32_t emit_distinct(struct schema *s, const struct item *items, uint32_t n,
                               const struct type_facts *f, const json_t *values) {
     struct grammar_builder *b = &s->b;
@@ -199,7 +202,7 @@ static uint32_t emit_distinct(struct schema *s, const struct item *items, uint32
     return rule;
 }
 
-/* An array under uniqueItems, contains or both: what is small enough for the automaton. */
+/* Emits an array with uniqueItems, contains or both, if it is small enough for the automaton. */
 static uint32_t emit_special_array(struct schema *s, const struct item *items, uint32_t n,
                                    const struct type_facts *f, const json_t *unique,
                                    const json_t *contains) {
@@ -234,7 +237,7 @@ static uint32_t emit_array(struct schema *s, const struct item *items, uint32_t 
     if (n_prefix > max) n_prefix = max;
     struct grammar_vec lits = {NULL, 0, 0};
     uint32_t close = grammar_add_byte(b, ']', b->ret), item = GRAMMAR_NONE;
-    /* behind the prefix: one rule, counted where a bound lies ahead */
+    /* after the prefix: one rule for all items, counted if there is a bound */
     if (max > n_prefix) {
         bool counts = min > n_prefix + 1 || max != UINT32_MAX;
         case_item_literals(s, items, n, n_prefix, &lits);
@@ -292,9 +295,9 @@ struct object {
     bool is_raw;                    /* the parameters of an XML call */
     bool is_call;                   /* the arguments of a call, in any form */
     bool *required;                 /* owned [names.n] */
-    const char *patterns[64];       /* views: keys of patternProperties, without doubles */
+    const char *patterns[64];       /* views: keys of patternProperties, without duplicates */
     uint32_t n_pattern, min_props;
-    struct dfa writable; /* owned: names that an XML call can carry; with is_raw */
+    struct dfa writable; /* owned: names that can be written in an XML call; with is_raw */
 };
 
 static void collect_patterns(struct object *o) {
@@ -317,7 +320,7 @@ static void collect_patterns(struct object *o) {
     }
 }
 
-/* The rule of a parameter's value. name NULL: one that the schema does not name. */
+/* Returns the rule for a parameter's value. name NULL: a parameter that the schema does not name. */
 static uint32_t param_rule(struct schema *s, struct grammar_vec *lits, const char *name) {
     unsigned types = chat_schema_types((json_t *)s->given, name ? name : "");
     static const struct {
@@ -334,7 +337,7 @@ static uint32_t param_rule(struct schema *s, struct grammar_vec *lits, const cha
     return schema_rule(s, lits->p, lits->n);
 }
 
-/* Literals of the value of an unnamed property that matches exactly the patterns in `matched`. */
+/* Returns the rule for the value of an unnamed property that matches exactly the patterns in `matched`. */
 static uint32_t other_value_rule(struct object *o, uint64_t matched) {
     struct grammar_vec lits = {NULL, 0, 0};
     for (uint32_t i = 0; i < o->n; i++) {
@@ -352,7 +355,7 @@ static uint32_t other_value_rule(struct object *o, uint64_t matched) {
         const struct literal *l = (struct literal *)lits.p + k;
         if (json_is_boolean(l->json) && json_is_true(l->json) == (bool)l->negate) {
             mem_free(lits.p);
-            return GRAMMAR_NONE; /* false: no such property */
+            return GRAMMAR_NONE; /* schema false: there is no such property */
         }
     }
     uint32_t rule = o->is_raw ? param_rule(o->s, &lits, NULL) : schema_rule(o->s, lits.p, lits.n);
@@ -360,13 +363,13 @@ static uint32_t other_value_rule(struct object *o, uint64_t matched) {
     return rule;
 }
 
-/* A rule of the names in d. */
+/* Returns a rule for the names in d. */
 static uint32_t other_keys(struct object *o, const struct dfa *d) {
     if (o->is_raw) return schema_emit_names(o->s, d);
     return dfa_is_universal(d, 0) ? o->s->free_string : schema_emit_dfa(o->s, d, SPELL_JSON);
 }
 
-/* Cuts the names in d by pattern `at` and those behind it; each class gets a key and a value rule. */
+/* Divides the names in d by the patterns from `at` on; each class gets a rule for keys and one for values. */
 static void cut_names(struct object *o, const struct dfa *d, uint32_t at, uint64_t matched) {
     struct grammar_builder *b = &o->s->b;
     if (b->rc || dfa_is_empty(d)) return;
@@ -391,7 +394,7 @@ static void cut_names(struct object *o, const struct dfa *d, uint32_t at, uint64
     dfa_free(&pattern);
 }
 
-/* A call has no arguments that its schema does not mention: a small model invents them without end. */
+/* A call may only have arguments that its schema mentions, because a small model invents others without end. */
 static bool allows_others(const struct object *o) {
     bool mentioned = !o->is_call || !o->names.n || o->min_props > o->names.n;
     for (uint32_t i = 0; i < o->n; i++) {
@@ -419,7 +422,7 @@ static void collect_others(struct object *o) {
     dfa_free(&all), dfa_free(&texts), dfa_free(&names);
 }
 
-/* The value rule of a named property; without an entry if the property cannot come. */
+/* Returns the rule for the value of a named property. The rule has no entry if the property cannot occur. */
 static uint32_t named_rule(struct object *o, struct slice name, bool is_allowed,
                            struct grammar_vec *lits) {
     struct schema *s = o->s;
@@ -428,7 +431,7 @@ static uint32_t named_rule(struct object *o, struct slice name, bool is_allowed,
     return o->is_raw ? param_rule(s, lits, name.p) : schema_rule(s, lits->p, lits->n);
 }
 
-/* Value rules of the named properties; a name that propertyNames forbids cannot come. */
+/* Collects the rules for the values of the named properties; a name that propertyNames forbids cannot occur. */
 static void collect_named(struct object *o) {
     struct schema *s = o->s;
     struct dfa allowed;
@@ -451,7 +454,7 @@ static void collect_named(struct object *o) {
     mem_free(lits.p);
 }
 
-/* The name as JSON writers spell it, then next. */
+/* Emits the name in its usual JSON spelling, then next. */
 static uint32_t emit_plain_name(struct schema *s, struct slice name, uint32_t next) {
     json_t *json = json_stringn(name.p, name.n);
     size_t n = json_dumpb(json, NULL, 0, JSON_ENCODE_ANY);
@@ -464,7 +467,7 @@ static uint32_t emit_plain_name(struct schema *s, struct slice name, uint32_t ne
     return next;
 }
 
-/* The name between quotes, any spelling, then next. */
+/* Emits the name between quotes in any spelling, then next. */
 static uint32_t emit_name(struct schema *s, struct slice name, uint32_t next) {
     struct grammar_builder *b = &s->b;
     if (b->lim.plain) return emit_plain_name(s, name, next);
@@ -486,7 +489,7 @@ static uint32_t emit_name(struct schema *s, struct slice name, uint32_t next) {
     return grammar_add_byte(b, '"', next);
 }
 
-/* A colon, the value, then next. */
+/* Emits a colon, the value, then next. */
 static uint32_t emit_value(struct schema *s, uint32_t rule, uint32_t next) {
     return colon(s, call(s, rule, next));
 }
@@ -529,7 +532,7 @@ static uint32_t literal(struct grammar_builder *b, const char *text, uint32_t ne
     return grammar_add_literal(b, text, strlen(text), next);
 }
 
-/* What stands between the name and the value of a parameter; name NULL: of one without a schema of its own. */
+/* Returns the text between the name and the value of a parameter; name NULL: a parameter without its own schema. */
 static const char *between(const struct object *o, const struct slice *name) {
     const struct grammar_tags *t = o->s->tags;
     char text[160];
@@ -540,7 +543,7 @@ static const char *between(const struct object *o, const struct slice *name) {
                                                                        : t->between;
 }
 
-/* The parameters of a call as tags. The bytes next to a value are part of its rule. */
+/* Emits the parameters of a call as tags. The bytes next to a value are part of its rule. */
 static void emit_params(struct object *o, uint32_t rule, const struct type_facts *f) {
     struct schema *s = o->s;
     const struct grammar_tags *t = s->tags;
@@ -604,10 +607,10 @@ static uint32_t emit_object(struct schema *s, const struct item *items, uint32_t
 
 struct written {
     struct grammar_vec to; /* nodes of the cases */
-    uint32_t how;          /* WRITE_* */
+    uint32_t how;          /* one of WRITE_* */
 };
 
-/* The value of a parameter that is no text stands between the same bytes as a text. */
+/* Adds the value of a parameter that is not a string; it is between the same bytes as a string. */
 static void push_value(struct schema *s, struct written *w, bool has, uint32_t node) {
     if (has && w->how) node = grammar_add_byte(&s->b, (uint8_t)s->tags->value_open, node);
     if (has) schema_push_node(s, &w->to, node);
@@ -635,7 +638,7 @@ static void emit_case(struct schema *s, void *arg, const struct item *items, uin
     f.number.is_fraction &= (types & T_FRAC) != 0;
     if ((types & T_NUM) && !number_is_empty(&f.number)) {
         uint32_t node = grammar_add_number(b, &f.number);
-        if (w->how) { /* its nodes return */
+        if (w->how) { /* the nodes of a number return from their rule */
             uint32_t number = grammar_add_rule(b);
             grammar_set_entry(b, number, node);
             node = call(s, number, end);
@@ -651,7 +654,7 @@ static int by_content(const void *x, const void *y) { return memcmp(x, y, sizeof
 
 uint32_t schema_rule(struct schema *s, struct literal *lits, uint32_t n) {
     uint32_t rule, k = 0;
-    for (uint32_t i = 0; i < n; i++) /* what is always true does not constrain */
+    for (uint32_t i = 0; i < n; i++) /* drop schemas that are always true */
         if (!json_is_boolean(lits[i].json) || json_is_true(lits[i].json) == (bool)lits[i].negate)
             lits[k++] = lits[i];
     if (k) qsort(lits, k, sizeof *lits, by_content);

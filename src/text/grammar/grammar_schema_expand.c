@@ -1,10 +1,9 @@
-/* grammar_schema_expand.c: a conjunction of schemas -> its cases (see grammar_schema_impl.h).
+/* grammar_schema_expand.c: expands a conjunction of schemas to its cases (see grammar_schema_impl.h).
  *
- * The agenda is a list of items worked through from front to back: a schema is replaced by what its
- * keywords assert, appended at the end; a disjunction is tried one way after the other, each time with
- * the rest of the agenda. The negation of a schema is a disjunction over its keywords, each negated.
- * What has no exact negation (items, additionalProperties, ...) is refused by name where one is
- * needed. */
+ * The agenda is a list of items that is processed from front to back. A schema is replaced by the assertions of
+ * its keywords, which are appended at the end. The branches of a disjunction are tried one after the other, each
+ * with the rest of the agenda. The negation of a schema is a disjunction of its negated keywords. A keyword
+ * without an exact negation (items, additionalProperties, ...) is refused by name if its negation is needed. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -14,7 +13,7 @@ struct expansion {
     struct schema *s;
     case_fn *fn;
     void *arg;
-    uint32_t first; /* of this expansion in s->agenda */
+    uint32_t first; /* start of this expansion in s->agenda */
     uint32_t depth;
 };
 
@@ -45,7 +44,7 @@ static void push_string_name(struct schema *s, enum item_kind kind, const json_t
     push_name(s, kind, json_string_value(name), json_string_length(name));
 }
 
-/* Goes on with what was pushed since `mark` as one way to decide a disjunction, then takes it back. */
+/* Continues with the items pushed since `mark` as one branch of a disjunction, then removes them. */
 static void branch(struct expansion *x, uint32_t mark, uint32_t next, uint32_t types) {
     if (!x->s->b.rc) expand(x, next, types);
     if (!x->s->b.rc) x->s->agenda.n = mark;
@@ -55,7 +54,7 @@ static uint32_t constant_types(const json_t *v) {
     return json_is_null(v) ? T_NULL : json_is_true(v) ? T_TRUE : json_is_false(v) ? T_FALSE : 0;
 }
 
-/* value is one of values[n] */
+/* the value is one of values[n] */
 static void expand_enum(struct expansion *x, const json_t *holder, const json_t *const *values,
                         size_t n, uint32_t next, uint32_t types) {
     struct schema *s = x->s;
@@ -88,10 +87,10 @@ static void expand_enum(struct expansion *x, const json_t *holder, const json_t 
     }
 }
 
-/* One value excluded; numbers and structures are disjunctions of their own. */
+/* Excludes one value; for numbers and structures this is another disjunction. */
 static void push_unequal(struct schema *s, const json_t *v) {
     if (json_is_array(v) || json_is_object(v)) push_literal(s, schema_of_constant(s, v), true);
-    else if (json_is_number(v)) push_json(s, I_LITERAL, v, true); /* expanded by expand_literal */
+    else if (json_is_number(v)) push_json(s, I_LITERAL, v, true); /* expand_literal expands it */
     else if (constant_types(v)) push_types(s, T_ANY & ~constant_types(v));
 }
 
@@ -110,13 +109,13 @@ static void expand_one_of(struct expansion *x, const json_t *list, uint32_t next
     }
 }
 
-/* contains with minContains 0 and no maxContains says nothing. */
+/* contains has no effect with minContains 0 and without maxContains. */
 static bool asserts_contains(const json_t *j) {
     const json_t *min = json_object_get(j, "minContains");
     return json_object_get(j, "maxContains") || !min || json_number_value(min) > 0;
 }
 
-/* The schema j minus the disjunctions: pushes what simply holds. Returns the number of disjunctions. */
+/* Pushes the assertions of schema j that are not disjunctions. Returns the number of its disjunctions. */
 static uint32_t push_assertions(struct schema *s, const json_t *j) {
     const char *name;
     json_t *v, *child;
@@ -186,7 +185,7 @@ static uint32_t push_assertions(struct schema *s, const json_t *j) {
     return n_branch;
 }
 
-/* Disjunction number `which` of schema j: a two-step walk keeps it out of the item list. */
+/* Expands disjunction number `which` of schema j. */
 static void expand_branch(struct expansion *x, const json_t *j, uint32_t which, uint32_t next,
                           uint32_t types);
 
@@ -269,7 +268,7 @@ static void expand_branch(struct expansion *x, const json_t *j, uint32_t which, 
     }
 }
 
-/* Is the disjunction `which` of j pending? They are queued as I_LITERAL items with n = which + 1. */
+/* Queues the n disjunctions of j as I_LITERAL items with n = which + 1. */
 static void push_branches(struct schema *s, const json_t *j, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         push(s, (struct item){.kind = I_LITERAL, .json = j, .n = i + 1});
@@ -346,7 +345,7 @@ static void negate_object(struct expansion *x, const json_t *j, enum schema_keyw
     (void)j;
 }
 
-/* One way for each keyword of j to fail. */
+/* Adds one branch for each way in which a keyword of j can fail. */
 static void negate_keyword(struct expansion *x, const json_t *j, const char *name, const json_t *v,
                            uint32_t next, uint32_t types) {
     struct schema *s = x->s;
@@ -450,7 +449,7 @@ static void negate_keyword(struct expansion *x, const json_t *j, const char *nam
     }
 }
 
-/* Numbers other than v, and everything that is no number. */
+/* All numbers except v, and all values that are not numbers. */
 static void negate_number(struct expansion *x, const json_t *v, uint32_t next, uint32_t types) {
     uint32_t mark = x->s->agenda.n;
     if (types & ~(uint32_t)T_NUM) {
@@ -498,8 +497,8 @@ static bool is_repeated(const struct item *items, uint32_t i) {
     return false;
 }
 
-/* Works through the agenda from item `next` on; at its end there is a case. `types` are those that the
- * items before allow. */
+/* Processes the agenda from item `next` on; at its end there is a complete case. `types`: types that the earlier
+ * items allow. */
 static void expand(struct expansion *x, uint32_t next, uint32_t types) {
     struct schema *s = x->s;
     if (++x->depth > 4 * s->b.lim.depth)
@@ -514,7 +513,7 @@ static void expand(struct expansion *x, uint32_t next, uint32_t types) {
                 grammar_fail(&s->b, CHIMERE_ELIMIT,
                              "schema: more than %d combinations of alternatives", SCHEMA_MAX_CASE);
             uint32_t n = s->agenda.n - x->first;
-            /* the case is copied: fn may expand other conjunctions on the same agenda */
+            /* the case is copied, because fn may expand other conjunctions on the same agenda */
             struct item *items = mem_alloc_array((size_t)n + 1, sizeof *items);
             if (!items) grammar_nomem(&s->b);
             if (!s->b.rc) {

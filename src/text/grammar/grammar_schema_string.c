@@ -1,8 +1,8 @@
-/* grammar_schema_string.c: constraints on a string -> a rule of the automaton.
+/* grammar_schema_string.c: converts constraints on a string to a rule of the automaton.
  *
- * A spelling says how the characters of a string are written and what stands around them: JSON with its
- * escapes between quotes; JSON without needless escapes, for texts that the schema names; the value of a
- * parameter in an XML call, as it stands between two line ends; the name of such a parameter. */
+ * A spelling defines how the characters of a string are written and what is around them: JSON with escapes,
+ * between quotes; JSON without unnecessary escapes, for texts that the schema names; the unescaped value of a
+ * parameter in an XML call, between two line ends; or the name of such a parameter. */
 #include <string.h>
 
 #include "base/buf.h"
@@ -10,9 +10,10 @@
 #include "text/chat/chat_types.h"
 #include "text/grammar/grammar_case_impl.h"
 
-/* Names: the parser strips quotes around them. A text: an end mark on a line of its own always ends the value, though the
- * parser would take it for text if no tag followed: a model that leaves out a required parameter writes </function>
- * next and must not be led on in the text. */
+/* Patterns of texts that are not allowed. Names: the parser strips quotes around them. Strings: an end mark on its
+ * own line always ends the value, although the parser would take it as text if no tag followed. The reason: a
+ * model that omits a required parameter writes </function> next, and must not be forced to continue within the
+ * text. */
 #define BLANKS "[ \\t\\r\\n]*"
 const struct grammar_tags grammar_tags_qwen = {
     .begin = "<parameter",
@@ -27,7 +28,7 @@ const struct grammar_tags grammar_tags_qwen = {
             "|</function>" BLANKS "</tool_call>|\\n<parameter=|\\n</parameter>|^\\r|\\r$|\\u0000",
 };
 
-struct spelt { /* what stands around a string */
+struct spelt { /* the text around a string */
     char open, close;
     bool is_raw;
 };
@@ -39,11 +40,11 @@ static struct spelt spelt(const struct schema *s, enum spelling spelling) {
     return (struct spelt){'"', '"', false};
 }
 
-#define MAX_UNROLLED 4096 /* states of a product with lengths */
+#define MAX_UNROLLED 4096 /* states of a product of an automaton with lengths */
 
 /* ---- edges ---- */
 
-/* The edges of the characters r[n]; `ends`: the string may also end here. */
+/* Adds the edges for the characters r[n]; `ends`: the string may also end here. */
 static void put_edges(struct schema *s, enum spelling spelling, const struct grammar_range *r,
                       uint32_t n, bool ends, struct grammar_edges *e) {
     struct grammar_builder *b = &s->b;
@@ -59,7 +60,7 @@ static void put_edges(struct schema *s, enum spelling spelling, const struct gra
     if (!cut) grammar_nomem(b);
     for (uint32_t i = 0; i < n && !b->rc; i++) {
         struct grammar_range now = r[i];
-        if (ends && now.lo > close) { /* the end alone */
+        if (ends && now.lo > close) { /* only the end of the string */
             cut[k++] = (struct grammar_range){close, close, b->ret};
             ends = false;
         }
@@ -88,7 +89,7 @@ static uint32_t close_byte(struct schema *s, enum spelling spelling) {
 
 /* ---- rules ---- */
 
-/* Inside a string: any characters, then the closing quote. */
+/* Defines a node inside a string: any characters, then the closing quote. */
 static void define_free_string(struct schema *s, uint32_t node) {
     struct grammar_range all = {0, 0x10FFFF, node};
     struct grammar_edges e = {.n = 0};
@@ -105,7 +106,7 @@ void schema_emit_free_string(struct schema *s) {
     grammar_set_entry(b, s->free_string, grammar_add_byte(b, '"', b->free_string));
 }
 
-/* A string of min..max characters. Its frame counts; it stops counting where that tells nothing. */
+/* Emits a string of min..max characters. Its frame counts, but not after the minimum if there is no maximum. */
 static uint32_t emit_counted_string(struct schema *s, uint32_t min, uint32_t max) {
     struct grammar_builder *b = &s->b;
     uint32_t rule = grammar_add_rule(b), loop = grammar_reserve(b), n = 0, to[2];
@@ -126,7 +127,8 @@ static uint32_t emit_counted_string(struct schema *s, uint32_t min, uint32_t max
     return rule;
 }
 
-/* Ranges of code points that lead from state to others, neighbours joined; targets are states. */
+/* Collects the ranges of code points for which the state has a transition; adjacent ranges are joined; targets are
+ * states. */
 static uint32_t state_ranges(const struct dfa *d, uint32_t state, struct grammar_range *out) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < d->n_interval; i++) {
@@ -139,7 +141,7 @@ static uint32_t state_ranges(const struct dfa *d, uint32_t state, struct grammar
     return n;
 }
 
-/* The state to which most characters lead. */
+/* Returns the state that most characters lead to. */
 static uint32_t heaviest(const struct grammar_range *r, uint32_t n, uint64_t *weights) {
     uint32_t best = GRAMMAR_NONE;
     for (uint32_t i = 0; i < n; i++) weights[r[i].to] = 0;
@@ -176,7 +178,8 @@ uint32_t schema_emit_dfa(struct schema *s, const struct dfa *d, enum spelling sp
     return rule;
 }
 
-/* Fewest characters from each state to an accepting one; trimmed automata always have a way. */
+/* Computes the smallest number of characters from each state to an accepting one; a trimmed automaton always has
+ * one. */
 static uint32_t *distances(struct schema *s, const struct dfa *d) {
     uint32_t *dist = mem_alloc_array((size_t)d->n_state + 1, sizeof *dist);
     if (!dist) {
@@ -198,8 +201,8 @@ static uint32_t *distances(struct schema *s, const struct dfa *d) {
     return dist;
 }
 
-/* The transitions of one state of a counted automaton: a character may come while its target can still
- * be completed within max. Targets at the same distance share a guard. */
+/* Emits the transitions of one state of an automaton with a length limit: a character is allowed if its target can
+ * still be completed within max. Targets at the same distance share a guard. */
 static uint32_t emit_limited_state(struct schema *s, const struct dfa *d, uint32_t state,
                                    const uint32_t *node, const uint32_t *dist, uint32_t max,
                                    struct grammar_range *r, enum spelling spelling) {
@@ -227,7 +230,7 @@ static uint32_t emit_limited_state(struct schema *s, const struct dfa *d, uint32
     return made;
 }
 
-/* A string that the automaton accepts, of at most max characters. */
+/* Emits a string that the automaton accepts, with at most max characters. */
 static uint32_t emit_limited_string(struct schema *s, const struct dfa *d, uint32_t max,
                                     enum spelling spelling) {
     struct grammar_builder *b = &s->b;
@@ -254,7 +257,7 @@ static uint32_t emit_limited_string(struct schema *s, const struct dfa *d, uint3
         grammar_set_entry(b, rule, open_byte(s, spelling, state[0]));
         struct grammar_rule *gr = (struct grammar_rule *)b->rules.p + rule;
         gr->counts = true;
-        gr->max = max - farthest; /* the lowest of the limits compared with */
+        gr->max = max - farthest; /* the smallest limit that the count is compared with */
     }
     mem_free(dist), mem_free(r), mem_free(state), mem_free(count);
     return rule;
@@ -262,7 +265,7 @@ static uint32_t emit_limited_string(struct schema *s, const struct dfa *d, uint3
 
 #define NUMBER_LIKE "[-+]?(?:[0-9._]+(?:[eE][-+]?[0-9]+)?|NaN|nan|Infinity|inf)" BLANKS "$"
 
-/* Texts that a parameter of these types may have as its value and that are read as texts. */
+/* Computes the texts that a parameter of these types may have as its value and that the parser reads as strings. */
 static void readable_texts(struct schema *s, uint32_t types, struct dfa *out) {
     static const struct {
         uint32_t types;
@@ -304,12 +307,12 @@ uint32_t schema_emit_names(struct schema *s, const struct dfa *d) {
     return rule;
 }
 
-/* A product with every length up to max is small enough not to count in the frame. */
+/* Returns true if the product with all lengths up to max is small enough, so that the frame need not count. */
 static bool may_unroll(const struct dfa *d, uint32_t max) {
     return max < MAX_UNROLLED && (uint64_t)d->n_state * (max + 1) <= MAX_UNROLLED;
 }
 
-/* raw 0: in JSON; else the types of the parameter of an XML call whose value it is. */
+/* raw 0: in JSON; otherwise the types of the XML call's parameter that has this value. */
 static uint32_t emit_string(struct schema *s, const struct item *items, uint32_t n,
                             struct type_facts *f, uint32_t raw) {
     enum spelling spelling = raw ? SPELL_VALUE : SPELL_JSON;
@@ -345,7 +348,7 @@ static uint32_t emit_string(struct schema *s, const struct item *items, uint32_t
     return rule;
 }
 
-/* The same constraints on strings give the same rule wherever they stand. */
+/* Returns the rule for constraints on a string; equal constraints share a rule. */
 uint32_t schema_string_rule(struct schema *s, const struct item *items, uint32_t n,
                             struct type_facts *f, uint32_t raw) {
     struct buf key;

@@ -1,10 +1,12 @@
-/* grammar_schema_uneval.c: unevaluatedProperties as properties, patternProperties and additionalProperties.
+/* grammar_schema_uneval.c: replaces unevaluatedProperties by properties, patternProperties and
+ * additionalProperties.
  *
- * A name is evaluated if a schema that applies to the same object and holds mentions it. What applies always (allOf,
- * $ref) is united. What applies sometimes (anyOf, oneOf, if, dependentSchemas) becomes an anyOf of the ways to decide
- * it, each with the names that it evaluates then: an object for which more of them hold is allowed more names, so that
- * no way needs a negation that the schema does not have. The keyword stays, and is refused later, if there are more
- * than MAX_WAY ways or such keywords within each other. */
+ * A name is evaluated if it is mentioned by a schema that applies to the same object and holds. Schemas that
+ * always apply (allOf, $ref) are united. Schemas that apply in some cases (anyOf, oneOf, if, dependentSchemas)
+ * become an anyOf of all ways to decide them, each with the names that it evaluates. If more of these schemas hold
+ * for an object than one way requires, another way covers it and allows more names. So no way needs a negation
+ * that the schema does not contain. If there are more than MAX_WAY ways or keywords within each other, the keyword
+ * stays and is refused later. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +26,7 @@ struct uneval {
     const json_t *root; /* borrowed */
     struct way ways[MAX_WAY];
     size_t n;
-    int n_left; /* schemas that may still be looked at */
+    int n_left; /* number of schemas that may still be visited */
     bool fits;
 };
 
@@ -48,7 +50,7 @@ static const json_t *target(const struct uneval *x, const json_t *ref) {
 
 static const char *const sometimes[] = {"anyOf", "oneOf", "if", "then", "else", "dependentSchemas"};
 
-/* Whether the schema may evaluate a name; true as well if that is not known. */
+/* Returns true if the schema may evaluate a name, also if this is not known. */
 static bool mentions(struct uneval *x, const json_t *j, int depth) {
     static const char *const keys[] = {"properties",           "patternProperties",
                                        "additionalProperties", "unevaluatedProperties",
@@ -89,7 +91,8 @@ static void add_names(struct way *w, const char *key, const json_t *map) {
     }
 }
 
-/* What j evaluates whenever it holds. is_top: the schema that has the keyword, whose other branches the caller decides. */
+/* Collects the names that j evaluates whenever it holds. is_top: j has the keyword; the caller decides its other
+ * branches. */
 static void collect(struct uneval *x, struct way *w, const json_t *j, bool is_top, int depth) {
     json_t *child;
     size_t i;
@@ -119,7 +122,7 @@ static void collect(struct uneval *x, struct way *w, const json_t *j, bool is_to
     }
 }
 
-/* ---- ways ---- */
+/* ---- ways to decide ---- */
 
 static void fork_way(struct uneval *x, size_t from) {
     if (x->n == MAX_WAY) {
@@ -130,7 +133,7 @@ static void fork_way(struct uneval *x, size_t from) {
     x->ways[x->n++] = (struct way){json_copy(w->holds), json_deep_copy(w->names), w->all};
 }
 
-/* Every way so far, once for each of n decisions: decide(x, way, which) adds what holds then. */
+/* Multiplies every way so far by n decisions: decide(x, way, which) adds what holds for decision `which`. */
 static void multiply(struct uneval *x, size_t n, const json_t *v,
                      void (*decide)(struct uneval *x, struct way *w, const json_t *v,
                                     size_t which)) {
@@ -149,7 +152,7 @@ static void hold(struct uneval *x, struct way *w, json_t *j) {
     collect(x, w, j, false, 0);
 }
 
-/* which + 1: bits of the branches that hold. */
+/* which + 1 is a bitset of the branches that hold. */
 static void decide_any(struct uneval *x, struct way *w, const json_t *v, size_t which) {
     for (size_t i = 0; i < json_array_size(v); i++)
         if ((which + 1) >> i & 1) hold(x, w, json_array_get(v, i));
@@ -192,7 +195,7 @@ static void decide_all(struct uneval *x, const json_t *j) {
     }
 }
 
-/* The schema of one way: what holds, and of all other names the value. */
+/* Returns the schema of one way: what holds, and `value` for all other names. */
 static json_t *schema_of(const struct way *w, json_t *value) {
     json_t *all = json_copy(w->holds), *closed = json_copy(w->names);
     if (!w->all) {
@@ -228,7 +231,7 @@ static void replace(const json_t *root, json_t *j) {
     mem_free(x);
 }
 
-/* A schema before those within it, whose keyword says that they evaluate every name. */
+/* Processes a schema before the schemas within it, because the keyword of an inner schema evaluates every name. */
 static void walk(const json_t *root, json_t *j, int depth) {
     const char *key;
     json_t *child;

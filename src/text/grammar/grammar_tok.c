@@ -1,4 +1,4 @@
-/* grammar_tok.c: the vocabulary index of a tokenizer. */
+/* grammar_tok.c: builds the vocabulary index of a tokenizer. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -21,7 +21,7 @@ static enum grammar_token kind_of(const struct tok *t, int32_t id, const char *c
     }
 }
 
-/* A mark is not the text that it looks like: no string may hold it. */
+/* Marks the piece as different from its text, so that no string may contain it. */
 static bool set_apart(struct arena *a, struct slice *piece) {
     char *s = arena_alloc(a, piece->n + 1);
     if (!s) return false;
