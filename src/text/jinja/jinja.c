@@ -1,11 +1,11 @@
-/* jinja.c: compiles and renders: the functions of jinja.h. */
+/* jinja.c: the functions of jinja.h: compiles and renders templates. */
 #include "text/jinja/jinja.h"
 
 #include <string.h>
 
 #include "text/jinja/jinja_impl.h"
 
-#define MAX_PROGRAM_BYTES (256u << 20) /* tokens and tree of the largest template */
+#define MAX_PROGRAM_BYTES (256u << 20) /* tokens and tree of one template */
 
 const struct jinja_limits jinja_default_limits = {
     .max_steps = 20000000,
@@ -14,7 +14,7 @@ const struct jinja_limits jinja_default_limits = {
     .max_memory_bytes = 512u << 20,
 };
 
-/* Line ends become \n; one at the very end is dropped. */
+/* Converts line ends to \n; one at the very end is dropped. */
 static char *normalise(struct arena *a, const char *s, size_t n, size_t *n_out) {
     char *out = arena_alloc(a, n + 1);
     size_t k = 0;
@@ -80,7 +80,8 @@ bool jinja_mentions(const struct jinja *j, const char *name) {
 static void load_context(struct jr *r, json_t *context) {
     const char *k;
     json_t *v;
-    r->context = jr_alloc(r, (r->j->n_name + 1) * sizeof *r->context); /* zeroed: JV_MISSING */
+    /* zeroed, which is JV_MISSING */
+    r->context = jr_alloc(r, (r->j->n_name + 1) * sizeof *r->context);
     if (!r->context) return;
     if (!json_is_object(context)) {
         jr_fail(r, CHIMERE_EFORMAT, "the context is not a JSON object");

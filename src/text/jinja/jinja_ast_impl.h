@@ -26,7 +26,7 @@ enum jn_kind {           /* a, b, c, list: children */
                JN_CALL,    /* a, args */
                JN_FILTER,  /* a (NULL in filter blocks), fn, name, args */
                JN_TEST,    /* a, fn, name, args */
-               JN_NSREF,   /* name.name2, as target */
+               JN_NSREF,   /* name.name2, as the target of an assignment */
                /* statements */
                JN_DATA,   /* value */
                JN_OUTPUT, /* list of expressions */
@@ -49,7 +49,7 @@ struct jkw {
     struct jstr *name;
     struct jnode *value;
 };
-struct jhidden {   /* names that a scope hides from its start */
+struct jhidden {   /* names that are unset at the start of a scope */
     uint32_t *ids; /* [n] */
     uint32_t n;
 };
@@ -58,7 +58,7 @@ struct jargs {
     struct jkw *kw;     /* [n_kw] */
     struct jnode *star, *star2;
     uint32_t n_pos, n_kw;
-    struct jhidden hidden; /* of the else part of a loop, whose body pos is */
+    struct jhidden hidden; /* for the else part of a loop, whose body is pos */
 };
 struct jparam {
     uint32_t name;
@@ -66,7 +66,7 @@ struct jparam {
     struct jnode *def; /* or NULL */
 };
 struct jmacro_def {
-    struct jstr *name; /* NULL: caller of a call block */
+    struct jstr *name; /* NULL: the caller of a call block */
     struct jparam *params;
     struct jnode **body;
     uint32_t n_param, n_body;
@@ -75,14 +75,14 @@ struct jmacro_def {
 };
 struct jnode {
     uint8_t kind, op;
-    uint16_t height; /* of the expression below: bounds recursion */
+    uint16_t height; /* height of the expression below, which bounds recursion */
     uint32_t line;
     uint32_t name, name2; /* ids of interned names */
     uint32_t n;           /* of list */
     struct jnode *a, *b, *c;
     struct jnode **list;
     struct jargs *args;
-    struct jhidden hidden; /* of the scope that the statement opens */
+    struct jhidden hidden; /* for the scope that the statement opens */
     union {
         struct jv value;
         const struct jbuiltin *fn;
@@ -105,7 +105,7 @@ struct jinja {
     struct jhidden hidden;
 };
 
-/* tokens; the operators double as JN_BINARY and JN_OPERAND ops */
+/* tokens; operator tokens are also the ops of JN_BINARY and JN_OPERAND */
 enum jtok_kind {
     JT_EOF,
     JT_DATA,
@@ -149,11 +149,11 @@ enum jtok_kind {
 struct jtok {
     uint8_t kind;
     uint32_t line;
-    struct slice text; /* view into the arena or the source; strings unescaped */
+    struct slice text; /* view into the arena or the source; strings have no escapes */
     int64_t i;
     double f;
 };
-/* Splits normalised source (\n only) into *toks (arena), ended by JT_EOF. */
+/* Splits normalised source (only \n) into *toks (arena), ended by JT_EOF. */
 int jinja_lex(struct arena *a, const char *src, size_t n, struct jtok **toks, size_t *n_tok,
               struct err *e);
 const char *jtok_name(enum jtok_kind k);

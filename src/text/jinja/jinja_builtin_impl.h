@@ -18,17 +18,18 @@ const struct jbuiltin *j_find_method(enum jv_kind kind, const char *name, size_t
 const struct jbuiltin *j_find_filter(const char *name, size_t n);
 const struct jbuiltin *j_find_test(const char *name, size_t n);
 const struct jbuiltin *j_find_global(const char *name, size_t n);
-extern const struct jbuiltin jinja_filters_seq[]; /* continued in jinja_filter_seq.c */
+/* the rest of the filters, in jinja_filter_seq.c */
+extern const struct jbuiltin jinja_filters_seq[];
 struct jv j_method_unsafe(struct jr *r, struct jv self, struct jv *v, const struct jcall *call);
 
 /* jinja_eval.c */
 struct jv j_call(struct jr *r, struct jv fn, const struct jcall *call);
 struct jv j_call_builtin(struct jr *r, const struct jbuiltin *fn, struct jv self,
                          const struct jcall *call);
-int j_run(struct jr *r); /* the whole template, to r->out */
+int j_run(struct jr *r); /* runs the whole template; the output is in r->out */
 struct jv j_loop_attr(struct jr *r, struct jloop *loop, const struct jstr *name);
 struct jv j_macro_attr(struct jr *r, const struct jmacro *macro, const struct jstr *name);
-struct jv j_undefined_error(struct jr *r, struct jv undef); /* fails with its message */
+struct jv j_undefined_error(struct jr *r, struct jv undef); /* fails with the message of undef */
 struct jv j_loop_call(struct jr *r, struct jloop *loop, struct jv items);
 size_t j_loop_length(const struct jloop *loop);
 

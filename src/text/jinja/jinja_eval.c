@@ -1,23 +1,24 @@
 /* jinja_eval.c: walks the tree: scopes, expressions, statements, macros, loops, global functions.
  *
- * Names live in a chain of scopes that follows the template's blocks: a loop pass, macro call, with,
- * set or filter block and generation block open one; `if` does not. A macro's scope hangs below the
- * one it was defined in. Names found nowhere come from the context, then from the global functions. */
+ * Names are stored in a chain of scopes that follows the template's blocks. A loop iteration, a macro call, a
+ * with, set or filter block and a generation block open a scope; `if` does not. The parent of a macro's scope is
+ * the scope in which the macro was defined. Names that no scope contains come from the context, then from the
+ * global functions. */
 #include <stdio.h>
 #include <string.h>
 
 #include "text/jinja/jinja_impl.h"
 
-#define MAX_EVAL_DEPTH 2500 /* nodes evaluated inside each other: bounds the C stack */
+#define MAX_EVAL_DEPTH 2500 /* depth of nested evaluation: bounds the C stack */
 
 struct jmacro {
     const struct jmacro_def *def;
-    struct jscope *scope; /* where it was defined */
+    struct jscope *scope; /* the scope in which it was defined */
 };
 struct jloop {
     const struct jnode *node; /* JN_FOR */
     const struct jlist *items;
-    struct jscope *scope; /* around the loop */
+    struct jscope *scope; /* the scope around the loop */
     size_t i, depth0;
     struct jlist *changed; /* last arguments of changed() */
 };
@@ -135,7 +136,7 @@ static struct jcall eval_args(struct jr *r, const struct jargs *a) {
     return out;
 }
 
-/* Position of a keyword in a list of parameter names, -1 if it is none of them. */
+/* Returns the position of a keyword in a list of parameter names, -1 if it is not in the list. */
 static int find_param(const char *params, const struct jstr *name) {
     int i = 0;
     if (*params == '*') return -1;
@@ -194,7 +195,7 @@ static bool take_kw(const struct jcall *call, const struct jstr *name, bool *use
     return false;
 }
 
-/* varargs, kwargs and caller of a macro call; refuses what is left over. */
+/* Binds varargs, kwargs and caller of a macro call; refuses other remaining arguments. */
 static void bind_rest(struct jr *r, const struct jmacro_def *m, const struct jcall *call,
                       bool *used) {
     struct jstr caller = {.p = "caller", .n = 6};
@@ -372,7 +373,7 @@ static struct jv eval_dict(struct jr *r, const struct jnode *n) {
 }
 
 static struct jv eval_concat(struct jr *r, const struct jnode *n) {
-    struct jv first = eval(r, n->list[0]); /* one by one through +, which continues in place */
+    struct jv first = eval(r, n->list[0]); /* one by one with +, which appends in place */
     struct jstr left = *jv_to_str(r, first);
     left.is_markup = false;
     struct jv out = (struct jv){.kind = JV_STR, .s = &left};
@@ -496,7 +497,7 @@ static void assign(struct jr *r, const struct jnode *t, struct jv v) {
     }
 }
 
-/* A list in a scope of its own, captured as text. */
+/* Executes a list in its own scope and captures the output as text. */
 static struct jv capture(struct jr *r, const struct jnode *node) {
     struct jscope *outer = r->scope;
     r->scope = scope_open(r, outer);
@@ -554,7 +555,8 @@ static enum flow run_loop(struct jr *r, const struct jnode *n, struct jv iterabl
     if (!items->n && n->args->n_pos && !r->rc) {
         r->scope = scope_open(r, around);
         scope_hide(r, &n->args->hidden);
-        flow = exec_list(r, n->args->pos, n->args->n_pos); /* break there means the loop around */
+        /* a break there belongs to the loop around this one */
+        flow = exec_list(r, n->args->pos, n->args->n_pos);
     } else {
         flow = NEXT;
     }
@@ -596,7 +598,7 @@ static void exec_call_block(struct jr *r, const struct jnode *n) {
 static enum flow exec_with(struct jr *r, const struct jnode *n) {
     struct jscope *outer = r->scope, *inner = scope_open(r, outer);
     for (uint32_t i = 0; i + 1 < n->args->n_pos && !r->rc; i += 2) {
-        r->scope = outer; /* values do not see the new names */
+        r->scope = outer; /* the values cannot see the new names */
         struct jv v = eval(r, n->args->pos[i + 1]);
         r->scope = inner;
         assign(r, n->args->pos[i], v);

@@ -1,5 +1,5 @@
-/* jinja_filter.c: filters on text and numbers, and the look-up of all filters. Those on sequences are
- * in jinja_filter_seq.c. */
+/* jinja_filter.c: filters for text and numbers, and the look-up of all filters. Filters for sequences are in
+ * jinja_filter_seq.c. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -315,7 +315,7 @@ FILTER(f_abs) {
     return jv_none();
 }
 
-/* round(int, negative digits): half to even. */
+/* round(int, negative digits) rounds half to even. */
 static struct jv round_int(struct jr *r, int64_t i, int64_t digits) {
     if (digits >= 0) return jv_int(i);
     if (digits < -18) return jv_int(0);
@@ -351,7 +351,7 @@ FILTER(f_round) {
     if (self.kind != JV_FLOAT) return round_int(r, jv_as_int(self), digits);
     if (!isfinite(d) || digits > 300) return self;
     if (digits < -308) return jv_float(copysign(0, d));
-    char t[720]; /* the decimal text is rounded exactly, half to even on the binary value */
+    char t[720]; /* the decimal text is rounded exactly; half to even applies to the binary value */
     if (digits < 0) {
         double unit = pow(10, (double)-digits);
         return jv_float(nearbyint(d / unit) * unit);

@@ -1,5 +1,5 @@
-/* jinja_filter_seq.c: filters on sequences and mappings. Those that Python writes as generators give
- * an iterator: true in a condition even when empty, without length, and read once. */
+/* jinja_filter_seq.c: filters for sequences and mappings. Filters that are generators in Python return an
+ * iterator: true in a condition even if empty, without length, and readable once. */
 #include <string.h>
 
 #include "text/jinja/jinja_impl.h"
@@ -40,7 +40,7 @@ static struct jv fold_case(struct jr *r, struct jv v, bool case_sensitive) {
     return v.kind == JV_STR && !case_sensitive ? jstr_case(r, v.s, JC_LOWER) : v;
 }
 
-/* "a,b": a list of several attributes, so that sorts compare them in order. */
+/* For "a,b", returns a list of both attributes, so that sorting compares them in order. */
 static struct jv sort_key(struct jr *r, struct jv item, struct jv attr, bool case_sensitive) {
     struct jv out = jv_list(r, JV_LIST, 0);
     if (attr.kind != JV_STR) {
@@ -59,7 +59,7 @@ static struct jv sort_key(struct jr *r, struct jv item, struct jv attr, bool cas
     return out;
 }
 
-/* ---- taking ---- */
+/* ---- selecting items ---- */
 
 FILTER(f_first) {
     UNUSED();
@@ -141,14 +141,14 @@ FILTER(f_attr) {
     UNUSED();
     struct jstr *name = jv_to_str(r, v[0]);
     if (self.kind == JV_DICT &&
-        !j_find_method(JV_DICT, name->p, name->n)) /* attributes only, no keys */
+        !j_find_method(JV_DICT, name->p, name->n)) /* only attributes, not keys */
         return jv_undef(r, "'dict object' has no attribute '%.*s'",
                         (int)(name->n > 80 ? 80 : name->n), name->p);
     if (self.kind == JV_UNDEF) return j_undefined_error(r, self);
     return j_getattr(r, self, name);
 }
 
-/* ---- order ---- */
+/* ---- sorting ---- */
 
 FILTER(f_sort) {
     UNUSED();

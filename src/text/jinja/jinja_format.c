@@ -1,4 +1,4 @@
-/* jinja_format.c: numbers as Python reads and prints them; the % operator and str.format. */
+/* jinja_format.c: parses and prints numbers as Python does; the % operator and str.format. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,9 +7,9 @@
 
 #include "text/jinja/jinja_impl.h"
 
-#define MAX_WIDTH 100000 /* of a formatted field */
+#define MAX_WIDTH 100000 /* width of a formatted field */
 
-/* Shortest digits that read back; fixed notation for exponents -4..15, as repr(float). */
+/* Writes the shortest digits that give the same number; fixed notation for exponents -4..15, like repr(float). */
 size_t jf_float_repr(char out[40], double f) {
     if (isnan(f)) return (size_t)snprintf(out, 40, "nan");
     if (isinf(f)) return (size_t)snprintf(out, 40, f < 0 ? "-inf" : "inf");
@@ -51,7 +51,7 @@ static void trim_space(const char **p, size_t *n) {
     while (*n && isspace((unsigned char)(*p)[*n - 1])) --*n;
 }
 
-/* Copies without the single underscores between digits; false for other underscores or too long. */
+/* Copies p without single underscores between digits; false for other underscores, or if the result is too long. */
 static bool drop_underscores(const char *p, size_t n, char *out, size_t size) {
     size_t k = 0;
     for (size_t i = 0; i < n; i++) {
@@ -116,7 +116,7 @@ int jf_parse_int(const char *p, size_t n, int base, int64_t *out) {
 /* ---- one field ---- */
 
 struct field {
-    const char *fill; /* one character, n_fill bytes */
+    const char *fill; /* one character of n_fill bytes */
     size_t n_fill;
     char align; /* '<' '>' '=' '^' */
     char sign;  /* '+' ' ' or '-' */
@@ -125,7 +125,7 @@ struct field {
     char type;        /* 0: none */
 };
 
-/* Writes sign and digits within the field's width; s[n] has the digits, sign stands alone. */
+/* Writes sign and digits, padded to the field's width; s[n] has the digits, the sign is separate. */
 static void put_padded(struct jr *r, const struct field *f, const char *sign,
                        const struct jstr *body) {
     size_t len = strlen(sign) + jstr_len((struct jstr *)body);
@@ -147,7 +147,7 @@ static void put_bytes_padded(struct jr *r, const struct field *f, const char *si
     put_padded(r, f, sign, &s);
 }
 
-/* Groups of three (or four) digits in the integer part. */
+/* Separates the integer part into groups of three (or four) digits. */
 static size_t group_digits(const char *p, size_t n, char sep, int group, char *out) {
     size_t whole = 0, k = 0;
     while (whole < n && isalnum((unsigned char)p[whole])) whole++;
@@ -187,7 +187,7 @@ static void put_int(struct jr *r, struct field *f, int64_t i, bool percent_style
                               : "",
              prefix);
     if (percent_style && f->prec > (long)n &&
-        f->prec < 64) { /* precision: least number of digits */
+        f->prec < 64) { /* precision: smallest number of digits */
         memset(g, '0', (size_t)f->prec - n);
         memcpy(g + f->prec - n, p, n);
         n = (size_t)f->prec;
@@ -217,7 +217,7 @@ static void put_float(struct jr *r, struct field *f, double d, bool percent_styl
     if (!t) return;
     double x = fabs(d);
     size_t n;
-    if (!type && prec < 0) { /* as str() */
+    if (!type && prec < 0) { /* like str() */
         char s[40];
         n = jf_float_repr(s, x);
         memcpy(t, s, n);
@@ -228,7 +228,7 @@ static void put_float(struct jr *r, struct field *f, double d, bool percent_styl
                  : type == '%'        ? 'f'
                                       : type);
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* the line above wrote spec */
+#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* spec was written by the line above */
         n = (size_t)snprintf(t, size, spec, (int)(prec < 0 ? 6 : prec), x);
 #pragma GCC diagnostic pop
         if (!type && isfinite(x) && !memchr(t, '.', n) && !memchr(t, 'e', n))
@@ -261,7 +261,7 @@ static const char *parse_number(struct jr *r, const char *p, const char *end, lo
 struct percent {
     struct jr *r;
     struct jv args;
-    size_t next; /* of a tuple */
+    size_t next; /* index of the next item of the tuple */
     bool used_names;
 };
 
@@ -319,7 +319,7 @@ static void percent_value(struct jr *r, struct field *f, struct jv v) {
     }
 }
 
-/* One conversion behind '%' at p; returns the place behind it. */
+/* Formats one conversion after '%' at p; returns the position after it. */
 static const char *percent_field(struct percent *q, const struct jstr *fmt, const char *p,
                                  const char *end) {
     struct jr *r = q->r;
@@ -401,7 +401,7 @@ struct jv jf_percent(struct jr *r, struct jstr *fmt, struct jv args) {
 struct formatter {
     struct jr *r;
     const struct jcall *call;
-    const struct jdict *named; /* format_map */
+    const struct jdict *named; /* for format_map */
     size_t next_auto;
     int numbering; /* 0 unknown, 1 automatic, 2 manual */
 };
@@ -418,7 +418,7 @@ static struct jv named_arg(struct formatter *m, const char *p, size_t n) {
     return jv_none();
 }
 
-/* name, 0, 0.attr, name[key] */
+/* Evaluates a field such as name, 0, 0.attr or name[key]. */
 static struct jv field_value(struct formatter *m, const char *p, size_t n) {
     struct jr *r = m->r;
     size_t k = 0;
@@ -542,7 +542,7 @@ static void put_replacement(struct formatter *m, const char *p, size_t n) {
     }
     const char *spec = at < n ? p + at + 1 : "";
     size_t n_spec = at < n ? n - at - 1 : 0;
-    if (n_spec && memchr(spec, '{', n_spec)) { /* one level of fields inside the specification */
+    if (n_spec && memchr(spec, '{', n_spec)) { /* one level of nested fields in the specification */
         struct jstr inner = {.p = spec, .n = n_spec, .n_char = SIZE_MAX, .tmpl = true};
         if (!jr_enter(r)) return;
         size_t outer = jb_begin(r);

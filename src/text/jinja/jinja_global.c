@@ -3,7 +3,7 @@
 
 #include "text/jinja/jinja_impl.h"
 
-#define MAX_RANGE 100000 /* items, as the sandbox has it */
+#define MAX_RANGE 100000 /* limit of range(), as in the sandbox */
 
 #define GLOBAL(name)                                                                               \
     static struct jv name(struct jr *r, struct jv self, struct jv *v, const struct jcall *call)
@@ -87,8 +87,9 @@ GLOBAL(g_raise_exception) {
 }
 
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* one conversion at a time, built below */
-/* Python's strftime knows %f, and no time zone in a naive time; the rest is the C library's. */
+/* the format has one conversion and is built below */
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+/* Python's strftime also has %f, and prints no time zone for a naive time; the rest is done by the C library. */
 GLOBAL(g_strftime_now) {
     UNUSED();
     if (v[0].kind != JV_STR || v[0].s->n > 400) {

@@ -1,4 +1,4 @@
-/* jinja_impl.h: all that the files of the template engine share.
+/* jinja_impl.h: everything that the files of the template engine share.
  *
  *   jinja_lex.c -> jinja_parse.c -> tree -> jinja_scope.c; then jinja_eval.c, which calls
  *   jinja_value.c (values), jinja_string.c (text with provenance), jinja_ops.c (operators, attributes),

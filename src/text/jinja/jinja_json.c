@@ -1,4 +1,4 @@
-/* jinja_json.c: JSON context -> values, and values -> JSON text as Python's json.dumps writes it. */
+/* jinja_json.c: converts the JSON context to values, and values to JSON text as Python's json.dumps writes it. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,7 +60,8 @@ static void put_json_string(struct dump *d, const struct jstr *s) {
     struct jr *r = d->r;
     char t[16];
     size_t b = 0;
-    if (s->n > 1 && !s->p[0]) { /* a number that fits no type (chat_json_impl.h): its text */
+    /* a number that no type can hold is printed as its text (chat_json_impl.h) */
+    if (s->n > 1 && !s->p[0]) {
         jb_put(r, s->p + 1, s->n - 1, false);
         return;
     }
@@ -185,7 +186,7 @@ static void put_json(struct dump *d, struct jv v, unsigned level) {
     jr_leave(r);
 }
 
-/* params: ensure_ascii indent separators sort_keys */
+/* parameters: ensure_ascii indent separators sort_keys */
 struct jv j_tojson(struct jr *r, struct jv self, struct jv *v, const struct jcall *call) {
     (void)call;
     struct dump d = {.r = r};

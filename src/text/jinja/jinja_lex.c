@@ -1,8 +1,8 @@
-/* jinja_lex.c: template text -> tokens, with the whitespace rules of trim_blocks and lstrip_blocks.
+/* jinja_lex.c: splits template text into tokens, with the whitespace rules of trim_blocks and lstrip_blocks.
  *
- * Outside of tags everything is data. A tag `{% ... %}` eats one newline behind it; blanks between the
- * start of a line and a block or comment tag go too; `-` at either end eats all white space there, `+`
- * keeps it. An end mark counts only where no bracket is open, so that `{{ {'a': {}} }}` reads well. */
+ * Everything outside of tags is data. A tag `{% ... %}` removes one newline after it. Blanks between the start of
+ * a line and a block or comment tag are removed too. `-` at either end of a tag removes all white space there, `+`
+ * keeps it. An end mark counts only if no bracket is open, so `{{ {'a': {}} }}` is parsed correctly. */
 #include <string.h>
 
 #include "text/jinja/jinja_impl.h"
@@ -15,7 +15,7 @@ struct lexer {
     bool line_starting; /* the last thing read ended with a newline */
     struct jtok *toks;
     size_t n_tok, cap_tok;
-    char open[JINJA_MAX_HEIGHT]; /* brackets waiting for their partner */
+    char open[JINJA_MAX_HEIGHT]; /* open brackets */
     size_t n_open;
     struct err *e;
 };
@@ -39,7 +39,7 @@ static int push(struct lexer *x, enum jtok_kind kind, struct slice text, struct 
     return 0;
 }
 
-/* Moves to `to`, counting lines. */
+/* Moves to `to` and counts lines. */
 static void advance(struct lexer *x, size_t to) {
     for (; x->pos < to; x->pos++)
         if (x->s[x->pos] == '\n') x->line++;
@@ -69,7 +69,8 @@ static bool at_text(const struct lexer *x, size_t at, const char *what) {
     return x->n - at >= k && memcmp(x->s + at, what, k) == 0;
 }
 
-/* An end mark such as "%}" at `at`: bytes it covers with what it eats, 0 if none is here. */
+/* Checks for an end mark such as "%}" at `at`. Returns its length including the white space it removes; 0 if there
+ * is none. */
 static size_t end_mark(const struct lexer *x, size_t at, const char *mark, bool plus, bool trim) {
     if (at >= x->n) return 0;
     if (plus && x->s[at] == '+' && at_text(x, at + 1, mark)) return 3;
@@ -78,7 +79,7 @@ static size_t end_mark(const struct lexer *x, size_t at, const char *mark, bool 
     return trim && at + 2 < x->n && x->s[at + 2] == '\n' ? 3 : 2;
 }
 
-/* Data from..to in front of a tag whose sign is '-', '+' or 0. */
+/* Adds the data from..to before a tag whose sign is '-', '+' or 0. */
 static int put_data(struct lexer *x, size_t from, size_t to, char sign, bool may_lstrip) {
     size_t end = to;
     if (sign == '-') {
@@ -93,7 +94,7 @@ static int put_data(struct lexer *x, size_t from, size_t to, char sign, bool may
     return rc;
 }
 
-/* "{%- raw %}" at `at`: its length with what it eats, 0 if none. */
+/* Checks for "{%- raw %}" at `at`. Returns its length including the white space it removes; 0 if there is none. */
 static size_t raw_begin(const struct lexer *x, size_t at) {
     size_t p = at + 2;
     if (!at_text(x, at, "{%")) return 0;
@@ -124,7 +125,7 @@ static int lex_raw(struct lexer *x) {
 }
 
 static int lex_comment(struct lexer *x) {
-    if (x->pos == x->n) return 0; /* opened by the very last bytes: Jinja2 lets it pass */
+    if (x->pos == x->n) return 0; /* the template ends with the opening mark; Jinja2 accepts this */
     for (size_t at = x->pos; at < x->n; at++) {
         size_t k = end_mark(x, at, "#}", true, true);
         if (!k) continue;
@@ -140,7 +141,7 @@ static bool is_name_byte(unsigned char c, bool first) {
 }
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/* Digits with single underscores between: the end of the run, or `at` if there is none. */
+/* Returns the end of a run of digits with single underscores in between; `at` if there is none. */
 static size_t digits_end(const struct lexer *x, size_t at) {
     size_t end = at;
     while (at < x->n) {
@@ -196,7 +197,7 @@ static int hex_value(char c) {
                                   : -1;
 }
 
-/* One escape behind a backslash at s[*i]; writes its bytes at out and moves *i behind it. */
+/* Converts one escape after a backslash at s[*i]; writes its bytes to out and moves *i after it. */
 static int unescape_one(struct lexer *x, const char *s, size_t n, size_t *i, char *out,
                         size_t *n_out) {
     static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";
@@ -207,7 +208,7 @@ static int unescape_one(struct lexer *x, const char *s, size_t n, size_t *i, cha
         ++*i;
         return 0;
     }
-    if (c == '\n') { /* a line break behind a backslash is nothing */
+    if (c == '\n') { /* a backslash before a line break removes it */
         ++*i;
         return 0;
     }
@@ -226,7 +227,7 @@ static int unescape_one(struct lexer *x, const char *s, size_t n, size_t *i, cha
             cp = cp << 3 | (uint32_t)(s[*i] - '0');
     } else if (c == 'N') {
         return lex_fail(x, "\\N{...} escapes are not supported");
-    } else { /* unknown escapes keep their backslash */
+    } else { /* an unknown escape keeps its backslash */
         out[(*n_out)++] = '\\';
         return 0;
     }
@@ -308,12 +309,12 @@ static int lex_operator(struct lexer *x) {
                    x->s + x->pos);
 }
 
-/* Inside {{ }} or {% %} up to and with its end mark. */
+/* Tokenizes the inside of {{ }} or {% %} including its end mark. */
 static int lex_tag(struct lexer *x, bool is_block) {
     int rc = 0;
     x->n_open = 0;
     while (!rc) {
-        if (x->pos >= x->n) return 0; /* the parser reports the end of the template */
+        if (x->pos >= x->n) return 0; /* the parser reports that the template ended */
         size_t k = x->n_open ? 0 : end_mark(x, x->pos, is_block ? "%}" : "}}", is_block, is_block);
         if (k) {
             rc = push(x, is_block ? JT_BLOCK_END : JT_VAR_END, (struct slice){x->s + x->pos, 2},

@@ -1,5 +1,5 @@
-/* jinja_method.c: methods of strings, lists, dictionaries and numbers. What would change a value is
- * listed too, as refused: the sandbox of chat templates is immutable. */
+/* jinja_method.c: methods of strings, lists, dictionaries and numbers. Methods that would change a value are
+ * listed as refused, because values in the sandbox of chat templates are immutable. */
 #include <math.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -33,7 +33,8 @@ static int64_t want_int(struct jr *r, struct jv v, int64_t absent) {
     return absent;
 }
 
-/* Byte bounds of optional start and end arguments, as slices count them; false: nothing lies there. */
+/* Computes the byte range for optional start and end arguments, with the rules of slices; false: the range is
+ * empty. */
 static bool bounds(struct jr *r, struct jstr *s, struct jv a, struct jv b, size_t *from,
                    size_t *to) {
     int64_t n = (int64_t)jstr_len(s);
@@ -535,7 +536,7 @@ METHOD(m_items) {
 METHOD(m_copy) {
     UNUSED();
     return self;
-} /* immutable: the same will do */
+} /* values are immutable, so a copy is not needed */
 
 METHOD(m_get) {
     UNUSED();

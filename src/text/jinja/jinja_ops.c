@@ -1,5 +1,4 @@
-/* jinja_ops.c: arithmetic, comparison, membership, attributes, items, slices: as Python does them,
- * with integers of 64 bits. */
+/* jinja_ops.c: arithmetic, comparison, membership, attributes, items, slices: as in Python, with 64-bit integers. */
 #include <math.h>
 #include <string.h>
 
@@ -34,7 +33,7 @@ static struct jv int_pow(struct jr *r, int64_t a, int64_t n) {
         return jv_float(pow((double)a, (double)n));
     }
     if (a == 0 || a == 1 || a == -1) return jv_int(n == 0 ? 1 : a == -1 && n % 2 == 0 ? 1 : a);
-    for (; n > 0; n--) /* ends within 63 steps: |a| >= 2 */
+    for (; n > 0; n--) /* at most 63 iterations: |a| >= 2 */
         if (__builtin_mul_overflow(v, a, &v)) return overflow(r, JT_POW);
     return jv_int(v);
 }
@@ -221,15 +220,15 @@ static struct jv range_attr(struct jv o, const struct jstr *name) {
     return jv_missing();
 }
 
-/* An attribute that Python's type dict has not is looked up as an item, and dict[x] is dict again: published templates
- * call dict.from_keys(pairs). */
+/* An attribute that Python's type dict does not have is looked up as an item, and dict[x] is dict again. So the
+ * call dict.from_keys(pairs), which published templates contain, works. */
 static struct jv type_attr(struct jv o, const struct jstr *name) {
     bool own = (name->n && name->p[0] == '_') || jstr_eq(name, "fromkeys", 8) ||
                j_find_method(JV_DICT, name->p, name->n);
     return own || strcmp(o.fn->name, "dict") ? jv_missing() : o;
 }
 
-/* What the object itself offers under this name; JV_MISSING if nothing. */
+/* Returns what the object itself has under this name; JV_MISSING: nothing. */
 static struct jv own_attr(struct jr *r, struct jv o, const struct jstr *name) {
     struct jv v = jv_missing();
     if (jv_is_numeric(o)) v = number_attr(o, name);
@@ -241,7 +240,7 @@ static struct jv own_attr(struct jr *r, struct jv o, const struct jstr *name) {
         struct jv *found = jdict_find_text(r, o.d, name->p, name->n);
         return found ? *found : v;
     }
-    if (o.kind == JV_TUPLE && o.b) { /* a group of groupby */
+    if (o.kind == JV_TUPLE && o.b) { /* a group made by groupby */
         if (jstr_eq(name, "grouper", 7)) return o.l->v[0];
         if (jstr_eq(name, "list", 4)) return o.l->v[1];
     }

@@ -1,9 +1,9 @@
-/* jinja_parse.c: tokens -> syntax tree, by recursive descent; precedence from weak to strong:
+/* jinja_parse.c: parses tokens to a syntax tree by recursive descent; precedence from weak to strong:
  *
  *   a if b else c · or · and · not · comparisons and in · + - · ~ · * / // % · ** · unary - + ·
  *   .name [item] (call) · |filter and is test
  *
- * Recursion is bounded by JINJA_MAX_HEIGHT, which also bounds what the evaluator descends. */
+ * JINJA_MAX_HEIGHT bounds the recursion here and in the evaluator. */
 #include <string.h>
 
 #include "text/jinja/jinja_impl.h"
@@ -14,8 +14,8 @@ struct parser {
     struct err *e;
     int rc;
     uint32_t depth;
-    uint32_t n_loop;          /* open for loops, for break and continue */
-    struct jmacro_def *macro; /* being parsed; notes varargs, kwargs, caller */
+    uint32_t n_loop;          /* number of open for loops, for break and continue */
+    struct jmacro_def *macro; /* the macro being parsed; records varargs, kwargs, caller */
 };
 
 struct list { /* growing node list in the arena */
@@ -145,7 +145,7 @@ static struct jstr *text_value(struct parser *p, const char *s, size_t n, bool c
         s = q;
     }
     *t = (struct jstr){.p = s, .n = n, .n_char = SIZE_MAX, .tmpl = true};
-    jstr_len(t); /* now: renders of several threads share it */
+    jstr_len(t); /* computed now, because concurrent renders share the string */
     return t;
 }
 
@@ -192,7 +192,7 @@ static void add_literal(struct parser *p, struct jstr *s) {
     j->literals[j->n_literal++] = s;
 }
 
-/* Neighbouring string tokens join. */
+/* Adjacent string tokens are joined. */
 static struct jnode *parse_strings(struct parser *p) {
     uint32_t line = p->t->line;
     size_t n = 0, at = 0;
@@ -437,7 +437,7 @@ static struct jnode *dotted(struct parser *p, struct jnode *n, char *name, size_
     return p->rc ? NULL : n;
 }
 
-/* A chain of filters on n; inline_start: the first has no '|' before it. */
+/* Parses a chain of filters on n; inline_start: the first one has no '|' before it. */
 static struct jnode *parse_filters(struct parser *p, struct jnode *n, bool inline_start) {
     while (!p->rc && (inline_start || skip(p, JT_PIPE))) {
         inline_start = false;
@@ -457,7 +457,7 @@ static struct jnode *parse_filters(struct parser *p, struct jnode *n, bool inlin
 static struct jnode *parse_test(struct parser *p, struct jnode *a) {
     char name[128];
     uint32_t line = p->t->line;
-    next(p); /* is */
+    next(p); /* skips `is` */
     bool negated = skip_name(p, "not");
     struct jnode *n = dotted(p, node(p, JN_TEST, line, a, NULL, NULL), name, sizeof name);
     if (!n) return NULL;
@@ -761,7 +761,7 @@ static void parse_signature(struct parser *p, struct jmacro_def *m) {
     expect(p, JT_RPAREN);
 }
 
-/* Body of a macro, call block or generation block: its own names, and no break out of it. */
+/* Parses the body of a macro, call block or generation block: it has its own names, and break cannot leave it. */
 static void parse_macro_body(struct parser *p, struct jmacro_def *m, const char *end) {
     const char *const ends[] = {end, NULL};
     struct list body = {0};
@@ -797,7 +797,8 @@ static struct jnode *parse_macro(struct parser *p, uint32_t line, bool is_call) 
     }
     parse_macro_body(p, m, is_call ? "endcall" : "endmacro");
     p->macro = outer;
-    if (outer) { /* an inner macro's or call block's use of the outer caller counts for the outer one */
+    /* a call block's use of caller, varargs and kwargs counts for the macro around it */
+    if (outer) {
         outer->uses_caller |= m->uses_caller && is_call;
         outer->uses_varargs |= m->uses_varargs && is_call;
         outer->uses_kwargs |= m->uses_kwargs && is_call;
@@ -889,7 +890,7 @@ static void parse_data(struct parser *p, struct list *out) {
     next(p);
 }
 
-/* Statements up to an end tag, which stays the current token; ends NULL: up to the template's end. */
+/* Parses statements up to an end tag, which remains the current token; ends NULL: up to the end of the template. */
 static void parse_body(struct parser *p, struct list *out, const char *const *ends) {
     if (!deeper(p)) return;
     if (ends) {

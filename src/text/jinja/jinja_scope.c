@@ -1,14 +1,15 @@
-/* jinja_scope.c: which names a block hides from the start.
+/* jinja_scope.c: finds the names that are local to a block from its start.
  *
- * Jinja2 decides once per block where each of its names comes from: a name that the block assigns before
- * it reads it, in every case and not only in some branches of an `if`, is the block's own from the start.
- * Blocks inside it that read the name earlier see it as undefined, whatever the context has. This pass
- * finds these names; the evaluator enters them as unset when it opens the block's scope. */
+ * Jinja2 decides once per block where each of its names comes from. If the block assigns a name before reading it,
+ * in all cases and not only in some branches of an `if`, the name is local to the block from its start. Inner
+ * blocks that read the name earlier see it as undefined, whatever the context contains. This pass finds these
+ * names; the evaluator enters them as unset when it opens the block's scope. */
 #include <string.h>
 
 #include "text/jinja/jinja_impl.h"
 
-#define MAX_WORK_BYTES (64u << 20) /* beyond it (no real template) the rest hides nothing */
+/* beyond this limit (never reached by real templates) no more names are found */
+#define MAX_WORK_BYTES (64u << 20)
 
 enum load { L_NONE, L_PARAM, L_OUTSIDE, L_UNDEFINED };
 
@@ -87,7 +88,7 @@ static void see_target(struct frame *f, const struct jnode *t, bool param) {
 
 static void see_list(struct scoper *s, struct frame *f, struct jnode *const *list, uint32_t n);
 
-/* A name that only some branches assign still comes from outside where they do not. */
+/* A name that only some branches assign comes from outside in the other branches. */
 static void join_branches(struct scoper *s, struct frame *f, const struct frame *branch) {
     for (uint32_t id = 0; id < s->j->n_name; id++) {
         int n = 0;
@@ -153,7 +154,7 @@ static struct jhidden take_hidden(struct scoper *s, const struct frame *f) {
 static void scope_blocks(struct scoper *s, const struct frame *f, struct jnode *const *list,
                          uint32_t n);
 
-/* A block with its own scope; frame has its parameters already. */
+/* Processes a block with its own scope; frame already has its parameters. */
 static struct jhidden scope_one(struct scoper *s, struct frame *f, struct jnode *const *list,
                                 uint32_t n) {
     see_list(s, f, list, n);

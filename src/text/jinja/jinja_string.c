@@ -1,15 +1,15 @@
 /* jinja_string.c: text with provenance: builders, slices, search, strip, replace, case, lines, repr.
  *
- * A string is a view of UTF-8 bytes and, where its bytes differ in origin, of one flag per byte. `a + b`
- * continues a's bytes in place when a ends where its buffer ends, so that templates which build a
- * string piece by piece take linear time and memory. */
+ * A string is a view of UTF-8 bytes and, if its bytes have different origins, of one flag per byte. `a + b`
+ * appends to a in place if a ends where its buffer ends. So templates that build a string piece by piece take
+ * linear time and memory. */
 #include <stdio.h>
 #include <string.h>
 #include <utf8proc.h>
 
 #include "text/jinja/jinja_impl.h"
 
-struct jstr_buf { /* bytes of a string that + made: data, then flags when has_from */
+struct jstr_buf { /* bytes of a string made by +: data, then flags if has_from is set */
     size_t used, cap;
     bool has_from;
     char data[];
@@ -357,7 +357,7 @@ static bool has_char(const struct jstr *chars, const char *p, size_t n) {
     }
     for (size_t i = 0; i + n <= chars->n; i++)
         if (memcmp(chars->p + i, p, n) == 0)
-            return true; /* whole characters cannot match inside others */
+            return true; /* a whole character cannot match inside another */
     return false;
 }
 
@@ -382,7 +382,8 @@ struct jv jstr_strip(struct jr *r, struct jstr *s, const struct jstr *chars, int
 struct jv jstr_replace(struct jr *r, struct jstr *s, struct jstr *old, struct jstr *new_text,
                        int64_t count) {
     size_t outer = jb_begin(r), at = 0;
-    /* what is written into context text may stand where its author wants: it counts as context too */
+    /* The author of context text controls where replaced text appears in it, so the new text counts as context
+     * too. */
     bool all_tmpl = s->tmpl && !s->from;
     jr_step(r, s->n / 16 + 1);
     for (int64_t i = 0; (count < 0 || i < count) && jr_step(r, 1); i++) {
@@ -405,7 +406,7 @@ struct jv jstr_replace(struct jr *r, struct jstr *s, struct jstr *old, struct js
 
 /* ---- case ---- */
 
-/* Characters whose upper case is several: Python follows Unicode's full mapping. */
+/* Characters whose upper case has several characters, as in Unicode's full mapping, which Python follows. */
 static const struct {
     uint32_t cp;
     const char *upper;
@@ -432,7 +433,7 @@ static void put_upper(struct jr *r, uint32_t cp, bool tmpl, bool title) {
             const char *u = full_upper[i].upper;
             int first = utf8_valid_len(u, strlen(u));
             jb_put(r, u, (size_t)first, tmpl);
-            for (u += first; *u; u++) { /* "SS" upper, "Ss" title */
+            for (u += first; *u; u++) { /* "SS" upper case, "Ss" title case */
                 char c = title && *u >= 'A' && *u <= 'Z' ? (char)(*u + 32) : *u;
                 jb_put(r, &c, 1, tmpl);
             }
@@ -449,7 +450,7 @@ static bool is_cased(uint32_t cp) {
            utf8proc_toupper(c) != c || utf8proc_tolower(c) != c;
 }
 
-/* A capital sigma ends a word: a cased letter before, none behind. */
+/* Returns true for a capital sigma at the end of a word: a cased letter before it, none after it. */
 static bool is_final_sigma(const struct jstr *s, size_t at) {
     uint32_t cp = 0;
     size_t b = at;
@@ -478,13 +479,13 @@ static void put_lower(struct jr *r, const struct jstr *s, size_t at, uint32_t cp
     else put_cp(r, (uint32_t)utf8proc_tolower((int32_t)cp), tmpl);
 }
 
-static bool starts_word(uint32_t cp) { /* what the title filter splits at */
+static bool starts_word(uint32_t cp) { /* the characters at which the title filter splits */
     return cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<' || py_is_space(cp);
 }
 
 struct jv jstr_case(struct jr *r, struct jstr *s, enum jcase how) {
     size_t outer = jb_begin(r);
-    bool first = true; /* the next character begins a word (or the text) */
+    bool first = true; /* the next character begins a word or the text */
     for (size_t i = 0; i < s->n && jr_step(r, 1);) {
         uint32_t cp = 0;
         int k = utf8_decode(s->p + i, s->n - i, &cp);

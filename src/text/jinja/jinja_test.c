@@ -1,4 +1,4 @@
-/* jinja_test.c: what may follow `is`. */
+/* jinja_test.c: the tests that may follow `is`. */
 #include <string.h>
 
 #include "text/jinja/jinja_impl.h"
@@ -60,7 +60,7 @@ TEST(t_escaped) {
     return jv_bool(self.kind == JV_STR && self.s->is_markup);
 }
 
-TEST(t_sequence) { /* has a length and takes subscripts */
+TEST(t_sequence) { /* it has a length and items */
     UNUSED();
     return jv_bool(self.kind == JV_STR || self.kind == JV_LIST || self.kind == JV_TUPLE ||
                    self.kind == JV_DICT || self.kind == JV_RANGE || self.kind == JV_UNDEF);
@@ -106,7 +106,7 @@ TEST(t_sameas) {
     case JV_BOOL: return jv_bool(self.b == o.b);
     case JV_INT:
         return jv_bool(self.i == o.i && self.i >= -5 &&
-                       self.i <= 256); /* the ones CPython shares */
+                       self.i <= 256); /* the integers that CPython shares */
     case JV_FLOAT: return jv_bool(false);
     default: return jv_bool(self.d == o.d);
     }
@@ -141,7 +141,7 @@ TEST(t_le) {
     return jv_bool(j_compare(r, JT_LE, self, v[0]));
 }
 
-/* Names are looked up in a dictionary: what has no hash is an error. */
+/* Names are looked up in a dictionary, so a value without a hash is an error. */
 static bool is_name(struct jr *r, struct jv v) {
     jv_hash(r, v);
     return v.kind == JV_STR;

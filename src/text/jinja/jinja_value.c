@@ -195,10 +195,10 @@ int jnum_cmp(struct jv a, struct jv b) {
         if (isnan(a.f) || isnan(b.f)) return 2;
         return a.f < b.f ? -1 : a.f > b.f;
     }
-    bool flip = a.kind == JV_FLOAT; /* exact: an integer against a float */
+    bool flip = a.kind == JV_FLOAT; /* compares an integer with a float exactly */
     double f = flip ? a.f : b.f;
     int64_t i = jv_as_int(flip ? b : a);
-    int c; /* of i against f */
+    int c; /* result of comparing i with f */
     if (isnan(f)) return 2;
     if (f >= 9223372036854775808.0) c = -1;
     else if (f < -9223372036854775808.0) c = 1;
@@ -256,13 +256,14 @@ bool jv_eq(struct jr *r, struct jv a, struct jv b) {
     }
 }
 
-/* -1, 0, 1, or 2 for NaN and after a failure */
+/* Returns -1, 0, 1; 2 for NaN and after a failure. */
 int jv_cmp(struct jr *r, struct jv a, struct jv b, const char *op) {
     if (jv_is_numeric(a) && jv_is_numeric(b)) return jnum_cmp(a, b);
     if (a.kind == JV_STR && b.kind == JV_STR) {
         size_t n = a.s->n < b.s->n ? a.s->n : b.s->n;
         if (!jr_step(r, n / 16)) return 2;
-        int c = n ? memcmp(a.s->p, b.s->p, n) : 0; /* UTF-8 keeps the order of code points */
+        /* in UTF-8, byte order is the order of code points */
+        int c = n ? memcmp(a.s->p, b.s->p, n) : 0;
         return c ? (c < 0 ? -1 : 1) : a.s->n < b.s->n ? -1 : a.s->n > b.s->n;
     }
     if (a.kind == b.kind && (a.kind == JV_LIST || a.kind == JV_TUPLE)) {
@@ -314,7 +315,8 @@ uint64_t jv_hash(struct jr *r, struct jv v) {
 }
 
 struct jv *jdict_find(struct jr *r, const struct jdict *d, struct jv k) {
-    if (!d->index) { /* small: compare one by one; hashing still refuses what has no hash */
+    /* a small dictionary is searched linearly; hashing still refuses keys without a hash */
+    if (!d->index) {
         if (k.kind == JV_LIST || k.kind == JV_DICT) jv_hash(r, k);
         for (size_t i = 0; i < d->n && !r->rc; i++)
             if (jv_eq(r, d->items[i].k, k)) return &d->items[i].v;
@@ -433,7 +435,7 @@ static void merge(struct jr *r, const struct jv *keys, bool reverse, size_t *a, 
     merge(r, keys, reverse, a, tmp, m);
     merge(r, keys, reverse, a + m, tmp, n - m);
     while (i < m && j < n && jr_step(r, 1)) {
-        /* the right one goes first only where it is strictly before: equal keys keep their order */
+        /* the right item goes first only if it is strictly smaller: equal keys keep their order */
         int c = reverse ? jv_cmp(r, keys[a[i]], keys[a[j]], "<")
                         : jv_cmp(r, keys[a[j]], keys[a[i]], "<");
         tmp[k++] = c == -1 ? a[j++] : a[i++];

@@ -1,5 +1,5 @@
-/* tok.c: builds a tokenizer from plain arrays; encodes a text by cutting it at special tokens and
- * handing the rest to the kind's encoder; answers questions about tokens. */
+/* tok.c: builds a tokenizer from plain arrays. Encodes a text by cutting it at special tokens and passing the rest
+ * to the encoder of the tokenizer's kind. Answers queries about tokens. */
 #include "text/tok/tok_merge_impl.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ int tok_add_symbol(struct tok *t, const char *s, size_t n, uint32_t *id) {
         t->offset = p;
         t->cap_symbol = cap;
     }
-    if (t->cap_blob - t->n_blob < n || !t->blob) { /* empty strings have an address too */
+    if (t->cap_blob - t->n_blob < n || !t->blob) { /* an empty string needs an address too */
         size_t cap = t->cap_blob + t->cap_blob / 2 + n + 4096;
         char *p = mem_realloc(t->blob, cap);
         if (!p) return CHIMERE_ENOMEM;
@@ -50,7 +50,7 @@ int tok_add_symbol(struct tok *t, const char *s, size_t n, uint32_t *id) {
     return 0;
 }
 
-/* Slot of s in a map of symbol + 1, or the empty slot where it belongs. */
+/* Returns the slot of s in a map of symbol + 1, or the empty slot in which it would be stored. */
 static uint32_t *slot_of(const struct tok *t, uint32_t *map, uint32_t mask, const char *s,
                          size_t n) {
     for (uint32_t i = (uint32_t)hash_bytes(s, n, t->seed) & mask;; i = (i + 1) & mask) {
@@ -70,7 +70,7 @@ static int map_alloc(uint32_t **map, uint32_t *mask, uint32_t n) {
 
 uint32_t tok_match(const struct tok *t, const char *s, size_t n) {
     if (n == 0 || n > t->max_piece) return TOK_NO_SYMBOL;
-    return *slot_of(t, t->match, t->match_mask, s, n) - 1; /* empty: TOK_NO_SYMBOL */
+    return *slot_of(t, t->match, t->match_mask, s, n) - 1; /* empty slot: TOK_NO_SYMBOL */
 }
 
 int tok_match_add(struct tok *t, uint32_t symbol) {
@@ -88,7 +88,7 @@ int tok_match_add(struct tok *t, uint32_t symbol) {
     struct slice s = tok_symbol(t, symbol);
     uint32_t *slot = slot_of(t, t->match, t->match_mask, s.p, s.n);
     t->n_match += *slot == 0;
-    *slot = symbol + 1; /* of equal strings the last wins, as in the field's loaders */
+    *slot = symbol + 1; /* of equal strings the last one is used, as in other loaders */
     if (s.n > t->max_piece) t->max_piece = (uint32_t)s.n;
     return 0;
 }
@@ -99,15 +99,15 @@ static int hex(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Value of "<0xHH>", -1 otherwise. */
+/* Returns the value of "<0xHH>", otherwise -1. */
 static int byte_of(struct slice s) {
     if (s.n != 6 || memcmp(s.p, "<0x", 3) != 0 || s.p[5] != '>') return -1;
     int hi = hex(s.p[3]), lo = hex(s.p[4]);
     return hi < 0 || lo < 0 ? -1 : hi << 4 | lo;
 }
 
-/* The byte that a character of the byte-level alphabet stands for, -1 for any other: printable ASCII
- * and Latin-1 stand for themselves, the 68 other bytes follow one another from U+0100. */
+/* Returns the byte that a character of the byte-level alphabet represents, -1 for other characters. Printable
+ * ASCII and Latin-1 characters represent themselves; the 68 other bytes are consecutive from U+0100. */
 static int alphabet_byte(uint32_t cp) {
     if ((cp >= 0x21 && cp <= 0x7e) || (cp >= 0xa1 && cp <= 0xac) || (cp >= 0xae && cp <= 0xff))
         return (int)cp;
@@ -157,7 +157,7 @@ static bool is_byte_level(const struct tok *t) {
     return t->model == TOK_BPE && !(t->pre->flags & PRE_RAW);
 }
 
-/* Brings piece i into its form and enters it; buf holds TOK_MAX_PIECE bytes. */
+/* Converts piece i to its matching form and adds it; buf holds TOK_MAX_PIECE bytes. */
 static int add_piece(struct tok *t, const struct tok_spec *spec, uint32_t i, char *buf,
                      struct err *e) {
     struct slice s = spec->pieces[i];
@@ -180,7 +180,8 @@ static int add_piece(struct tok *t, const struct tok_spec *spec, uint32_t i, cha
         n = 1;
     } else if (kind == TOK_CONTROL || kind == TOK_UNKNOWN || kind == TOK_USER_DEFINED) {
         if (n) memcpy(buf, s.p, n);
-        for (size_t k = 0; k < n; k++) /* equal in both forms, or merging cannot spell it */
+        /* the text must be equal in both forms, otherwise merging cannot produce it */
+        for (size_t k = 0; k < n; k++)
             matches &= is_byte_level(t) ? s.p[k] > 0x20 && s.p[k] < 0x7f : s.p[k] != ' ';
     } else if (is_byte_level(t)) {
         matches &= tok_alphabet_decode(s, buf, &n);
@@ -220,7 +221,7 @@ static int add_pieces(struct tok *t, const struct tok_spec *spec, struct err *e)
     return 0;
 }
 
-/* Tokens by which models end a turn or a text, in files that do not say so. */
+/* Tokens with which models end a turn or a text, for files that do not list them. */
 static const char *const eog_names[] = {
     "<|eot_id|>",
     "<|im_end|>",
@@ -258,8 +259,8 @@ static const char *const eog_names[] = {
     "<reponame>",
     "<|file_sep|>",
 };
-/* Streams show these although they are control tokens: the frame of o200k_harmony's messages, which
- * says what is reasoning and what is an answer. They stay control tokens: no user's text makes them. */
+/* Streams show these although they are control tokens: the frame of messages of o200k_harmony, which separates
+ * reasoning from the answer. They stay control tokens, so a user's text cannot contain them. */
 static const char *const visible_names[] = {"<|channel|>", "<|message|>", "<|start|>",
                                             "<|constrain|>"};
 
@@ -279,13 +280,13 @@ static void mark_eog(struct tok *t, const struct tok_spec *spec) {
     if (spec->eos >= 0) t->flags[spec->eos] |= FLAG_EOG;
     if (spec->eot >= 0) t->flags[spec->eot] |= FLAG_EOG;
     for (uint32_t i = 0; i < spec->n_eog; i++) t->flags[spec->eog[i]] |= FLAG_EOG;
-    /* Where messages end by other tokens, <|end|> only ends a part of one. */
+    /* If messages end with other tokens, <|end|> only ends a part of a message. */
     bool call = find_text(t, "<|call|>") >= 0 || find_text(t, "<|calls|>") >= 0;
     bool harmony = call && (find_text(t, "<|return|>") >= 0 || find_text(t, "<|flush|>") >= 0);
     int32_t end = find_text(t, "<|end|>"), s = find_text(t, "</s>");
     if (harmony && end >= 0) t->flags[end] = FLAG_VISIBLE;
     if (find_text(t, "<|tool_response>") >= 0 &&
-        s >= 0) /* there it is the tag of struck-out text */
+        s >= 0) /* in these vocabularies </s> is the tag of struck-out text */
         t->flags[s] &= (uint8_t)~FLAG_EOG, t->kinds[s] = TOK_NORMAL;
 }
 
@@ -412,7 +413,7 @@ void tok_free(struct tok *t) {
 int tok_put_bytes(struct enc *c, const char *s, size_t n) {
     for (size_t i = 0; i < n; i++) {
         uint32_t id = c->t->byte_symbol[(unsigned char)s[i]];
-        if (id >= c->t->n_vocab) { /* no such byte in this vocabulary */
+        if (id >= c->t->n_vocab) { /* the vocabulary has no token for this byte */
             if (c->t->unk < 0) continue;
             id = (uint32_t)c->t->unk;
         }
@@ -421,7 +422,7 @@ int tok_put_bytes(struct enc *c, const char *s, size_t n) {
     return 0;
 }
 
-/* Ids of one stretch of text between special tokens. */
+/* Encodes one range of text between special tokens. */
 static int encode_plain(struct enc *c, const char *text, uint32_t n, bool after_special) {
     switch (c->t->model) {
     case TOK_BPE: return tok_bpe_encode(c, text, n);
@@ -481,7 +482,7 @@ int tok_encode(const struct tok *t, const char *text, size_t n_text, bool parse_
     return 0;
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 struct slice tok_piece(const struct tok *t, int32_t id) {
     return id < 0 || (uint32_t)id >= t->n_vocab ? (struct slice){"", 0}

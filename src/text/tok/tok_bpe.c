@@ -1,8 +1,8 @@
-/* tok_bpe.c: byte-pair encoding: its table of merges, and text to words to tokens.
+/* tok_bpe.c: byte-pair encoding: the table of merges, and the steps from text to words to tokens.
  *
- * Two forms. Byte-level pieces are written in an alphabet of 256 characters, one per byte, and words
- * are merged from bytes. "Raw" pieces are UTF-8 with U+2581 for a space, and words, which then are
- * whole lines, are merged from characters with <0xHH> tokens for what the vocabulary lacks. */
+ * There are two forms. Byte-level pieces are written in an alphabet of 256 characters, one per byte, and words are
+ * merged from bytes. "Raw" pieces are UTF-8 with U+2581 for a space. Their words are whole lines, which are merged
+ * from characters; <0xHH> tokens encode characters that are not in the vocabulary. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -20,13 +20,14 @@ static int intern(struct tok *t, const char *s, size_t n, uint32_t *id) {
 static void put_pair(struct tok *t, uint32_t left, uint32_t right, uint32_t rank, uint32_t to) {
     uint32_t i = (uint32_t)hash_mix((uint64_t)left << 32 | right) & t->pair_mask;
     for (; t->pairs[i].left != TOK_NO_SYMBOL; i = (i + 1) & t->pair_mask)
-        if (t->pairs[i].left == left && t->pairs[i].right == right) return; /* the first counts */
+        /* the first of equal pairs is used */
+        if (t->pairs[i].left == left && t->pairs[i].right == right) return;
     t->pairs[i] = (struct pair){left, right, rank, to};
 }
 
-/* Enters merge `rank`; buf holds 2 * TOK_MAX_PIECE bytes. */
+/* Adds merge `rank`; buf holds 2 * TOK_MAX_PIECE bytes. */
 static int add_merge(struct tok *t, struct slice m, uint32_t rank, char *buf, struct err *e) {
-    /* a space that is the first byte belongs to the left half */
+    /* if the first byte is a space, it belongs to the left half */
     const char *gap = m.n > 1 ? memchr(m.p + 1, ' ', m.n - 1) : NULL;
     if (!gap || gap == m.p + m.n - 1 || m.n > TOK_MAX_PIECE)
         return err_set(e, CHIMERE_EFORMAT,
@@ -38,7 +39,7 @@ static int add_merge(struct tok *t, struct slice m, uint32_t rank, char *buf, st
         na = tok_unmark(a, buf);
         nb = tok_unmark(b, buf + na);
     } else if (!tok_alphabet_decode(a, buf, &na) || !tok_alphabet_decode(b, buf + na, &nb)) {
-        return 0; /* no text can ever spell it */
+        return 0; /* no text can produce it */
     }
     uint32_t left, right, to;
     int rc = intern(t, buf, na, &left);
@@ -71,11 +72,11 @@ int tok_bpe_build(struct tok *t, const struct tok_spec *spec, struct err *e) {
     return rc ? err_set(e, rc, "%s for the merges", err_name(rc)) : 0;
 }
 
-/* Ids of well-formed text. */
+/* Encodes well-formed text. */
 static int encode_valid(struct enc *c, const char *text, uint32_t from, uint32_t to) {
     const struct tok *t = c->t;
     int rc = tok_pre_split(t->split, text, from, to, &c->ends, &c->scratch, c->e);
-    if (rc == 0 && (t->pre->flags & PRE_RAW)) { /* lines into words */
+    if (rc == 0 && (t->pre->flags & PRE_RAW)) { /* split lines into words */
         c->scratch.n = 0;
         uint32_t at = from;
         for (size_t i = 0; rc == 0 && i < c->ends.n; at = c->ends.p[i++])
@@ -96,8 +97,8 @@ static int encode_runs(struct enc *c, const char *text, uint32_t n) {
     return 0;
 }
 
-/* White space separates and is dropped; each word stands alone. buf holds 4 * n bytes: a character's
- * lower case may be longer. */
+/* White space separates words and is dropped; each word is encoded separately. buf holds 4 * n bytes, because a
+ * character may become longer in lower case. */
 static int encode_words_alone(struct enc *c, const char *text, uint32_t n, char *buf) {
     const uint8_t *classes = tok_classes();
     for (size_t i = 0; i < n;) {

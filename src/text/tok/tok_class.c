@@ -1,4 +1,4 @@
-/* tok_class.c: the table of character classes: utf8proc's, and what Unicode 15 and 16 added to them. */
+/* tok_class.c: the table of character classes: utf8proc's classes and the additions of Unicode 15 and 16. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -43,7 +43,7 @@ static uint8_t class_of(utf8proc_category_t c) {
     }
 }
 
-/* Characters whose class differs between Unicode 14 (utf8proc 2.8) and 16, which tokenizers of today use. */
+/* Characters whose class differs between Unicode 14 (utf8proc 2.8) and Unicode 16, which current tokenizers use. */
 /* clang-format off */
 static const struct {
     uint32_t from, to;
@@ -103,7 +103,7 @@ static void fill(void) {
     for (uint32_t c = 0; c < 0x110000; c++) classes[c] = class_of(utf8proc_category((int32_t)c));
     for (size_t i = 0; i < sizeof newer / sizeof *newer; i++)
         for (uint32_t c = newer[i].from; c <= newer[i].to; c++) classes[c] = newer[i].class;
-    /* White_Space is the separators and these controls */
+    /* White_Space consists of the separators and these controls */
     for (uint32_t c = '\t'; c <= '\r'; c++) classes[c] |= CLASS_SPACE;
     classes[0x85] |= CLASS_SPACE;
 }
@@ -113,9 +113,9 @@ const uint8_t *tok_classes(void) {
     return classes;
 }
 
-/* ---- the same for libraries that know Unicode 14 ---- */
+/* ---- newer characters for libraries that know Unicode 14 ---- */
 
-/* Newer letters with case; the others are Lo. */
+/* Newer letters with case; other newer letters are Lo. */
 static const struct {
     uint32_t from, to;
     bool is_upper;
@@ -123,7 +123,7 @@ static const struct {
              {0xa7cd, 0xa7cd, false}, {0xa7da, 0xa7da, true},   {0xa7db, 0xa7db, false},
              {0xa7dc, 0xa7dc, true},  {0x10d50, 0x10d65, true}, {0x10d70, 0x10d85, false}};
 
-/* Its row in newer; NULL: it is not newer. */
+/* Returns the class of cp in `newer`; NULL: cp is not a newer character. */
 static const uint8_t *newer_class(uint32_t cp) {
     size_t lo = 0, hi = sizeof newer / sizeof *newer;
     while (lo < hi) {
@@ -134,7 +134,7 @@ static const uint8_t *newer_class(uint32_t cp) {
     return lo < sizeof newer / sizeof *newer && newer[lo].from <= cp ? &newer[lo].class : NULL;
 }
 
-/* An older character of the category, of three or four bytes of UTF-8. */
+/* Returns an older character of the same category, of three or four bytes of UTF-8. */
 static const char *older(uint32_t cp, uint8_t class, bool is_long) {
     if (cp >= 0x2b739) return "\xf0\xa0\x80\x80"; /* Han: U+20000 */
     for (size_t i = 0; i < sizeof cased / sizeof *cased; i++)

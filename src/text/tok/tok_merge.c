@@ -1,12 +1,12 @@
-/* tok_merge.c: the merging that byte-pair and SentencePiece tokenizers share: of all neighbours that
- * may merge, the best goes first, of equals the leftmost, until none is left.
+/* tok_merge.c: the merging that byte-pair and SentencePiece tokenizers share. Of all adjacent symbols that may
+ * merge, the best pair is merged first, of equal ones the leftmost, until no pair can merge.
  *
- * Short words take a plain loop. Long ones take a heap of candidates over a linked list whose nodes
- * are the byte offsets of the word: sym[i] the symbol that begins at i, len[i] its bytes (0: swallowed),
- * prev[i] where the one before begins; the one behind begins at i + len[i]. A candidate is its rank and
- * where it begins; it is stale when what begins there now merges with another rank or not at all.
+ * Short words use a simple loop. Long words use a heap of candidates over a linked list whose nodes are byte
+ * offsets of the word: sym[i] is the symbol that begins at i, len[i] its length in bytes (0: merged into another),
+ * prev[i] the start of the previous symbol; the next one begins at i + len[i]. A candidate consists of its rank
+ * and its start. It is stale if the symbol that begins there now merges with another rank or not at all.
  *
- * Words repeat: a direct-mapped table of short ones remembers their ids within one call. */
+ * Words repeat, so a direct-mapped table stores the ids of short words during one call. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ struct cached_word {
     uint32_t ids[CACHE_IDS];
 };
 
-/* What the symbols of s[0..la) and s[la..la+lb) merge to; NO_RANK if they do not. */
+/* Returns the result of merging the symbols of s[0..la) and s[la..la+lb); NO_RANK if they do not merge. */
 static inline uint32_t merge_of(const struct tok *t, const char *s, uint32_t la, uint32_t lb,
                                 uint32_t a, uint32_t b, uint32_t *to) {
     if (t->model == TOK_SPM) {
@@ -50,7 +50,7 @@ static int put_symbol(struct enc *c, uint32_t sym, const char *s, uint32_t n) {
     return sym < c->t->n_vocab ? tok_ids_put(&c->out, sym) : tok_put_bytes(c, s, n);
 }
 
-/* Symbol and length of the character at word[i..n). */
+/* Returns symbol and length of the character at word[i..n). */
 static uint32_t first_symbol(const struct tok *t, const char *word, uint32_t i, uint32_t *len) {
     if (t->model == TOK_BPE && !(t->pre->flags & PRE_RAW))
         return *len = 1, t->byte_symbol[(unsigned char)word[i]];
@@ -67,7 +67,7 @@ static int reserve(struct tok_ids *a, uint32_t n) {
 
 /* ---- short words ---- */
 
-/* sym[k], its start in len[k]; prev[k] and to[k]: rank and result of merging k with k + 1. */
+/* sym[k] is a symbol, len[k] its start; prev[k] and to[k] are rank and result of merging k with k + 1. */
 static int merge_linear(struct enc *c, const char *word, uint32_t n) {
     if (reserve(&c->sym, n) || reserve(&c->len, n + 1) || reserve(&c->prev, n) ||
         reserve(&c->to, n))
@@ -88,7 +88,7 @@ static int merge_linear(struct enc *c, const char *word, uint32_t n) {
             if (rank[k] < rank[best]) best = k;
         if (rank[best] == NO_RANK) break;
         sym[best] = to[best];
-        uint32_t tail = n_sym - best - 2; /* symbols behind the pair */
+        uint32_t tail = n_sym - best - 2; /* symbols after the pair */
         memmove(sym + best + 1, sym + best + 2, tail * sizeof *sym);
         memmove(at + best + 1, at + best + 2, (tail + 1) * sizeof *at);
         if (tail) {
@@ -107,8 +107,8 @@ static int merge_linear(struct enc *c, const char *word, uint32_t n) {
 
 /* ---- long words ---- */
 
-/* A heap of four children a node over rank << 32 | offset: shallower than one of two, and the children
- * lie in one cache line. */
+/* A heap with four children per node over rank << 32 | offset: it is less deep than a binary heap, and the
+ * children of a node share a cache line. */
 static void sift_down(uint64_t *h, size_t n, size_t i) {
     uint64_t x = h[i];
     for (size_t k; (k = 4 * i + 1) < n; i = k) {
@@ -237,14 +237,14 @@ int tok_merge_words(struct enc *c, const char *text, uint32_t from, const struct
     return 0;
 }
 
-/* ---- words by spaces: no merge crosses from a character that no string has before a space ---- */
+/* ---- splitting at spaces: no merge crosses a space after a character that no string has before a space ---- */
 
 static int by_value(const void *a, const void *b) {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x > y) - (x < y);
 }
 
-/* The character that ends before s[i], i > 0. */
+/* Returns the character that ends before s[i], i > 0. */
 static uint32_t cp_before(const char *s, size_t i) {
     size_t start = i - 1;
     while (start > 0 && i - start < 4 && ((unsigned char)s[start] & 0xC0) == 0x80) start--;

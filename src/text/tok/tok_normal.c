@@ -1,4 +1,5 @@
-/* tok_normal.c: Unicode normalization before splitting. GGUF has no key for it: the pre-tokenizer's name decides. */
+/* tok_normal.c: Unicode normalization before splitting. GGUF has no key for it, so the name of the pre-tokenizer
+ * decides. */
 #include <string.h>
 
 #include <utf8proc.h>
@@ -13,7 +14,7 @@ bool tok_pre_is_nfc(const char *pre) {
     return false;
 }
 
-/* No character below U+0300 composes or decomposes under NFC with its like. */
+/* Under NFC, no character below U+0300 decomposes or composes with another one below U+0300. */
 static bool is_plain(const char *text, size_t n) {
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)text[i] >= 0xcc) return false;
@@ -26,8 +27,8 @@ int tok_nfc(const char *text, size_t n, char **out, size_t *n_out) {
     const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
     utf8proc_ssize_t cap =
         utf8proc_decompose((const uint8_t *)text, (utf8proc_ssize_t)n, NULL, 0, options);
-    if (cap < 0) return 0; /* no UTF-8: as it is */
-    /* reencode writes UTF-8 over the code points, and a NUL */
+    if (cap < 0) return 0; /* not UTF-8: do not change it */
+    /* reencode writes UTF-8 and a NUL over the code points */
     int32_t *cps = mem_alloc_array((size_t)cap + 1, sizeof *cps);
     if (!cps) return CHIMERE_ENOMEM;
     utf8proc_ssize_t k =

@@ -1,9 +1,8 @@
-/* tok_pre.c: the table of pre-tokenizers by the names that GGUF files use, and the engine that runs
- * their steps.
+/* tok_pre.c: the table of pre-tokenizers by the names used in GGUF files, and the code that runs their steps.
  *
- * The expressions are those of the models' own tokenizers. \s is spelt out as White_Space, which is not
- * what PCRE2 means by it (U+180E), repeats that nothing has to give back are possessive, so that no
- * input makes the matcher keep a stack, and contractions in any case are ASCII only. */
+ * The expressions are those of the models' own tokenizers, with three changes. \s is written out as White_Space,
+ * because PCRE2's \s differs (U+180E). Repetitions that never need to backtrack are possessive, so that no input
+ * makes the matcher keep a stack. Contractions in any case are ASCII only. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <string.h>
@@ -17,14 +16,14 @@
 #define NL "\\r\\n"
 #define ABBR "'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])"
 #define TAIL "|" WS "*[" NL "]++|" WS "+(?![^" S "])|" WS "++"
-/* Letters that may stand in the upper half of a word in mixed case, and in the lower half. */
+/* Letters that may be in the upper-case part of a word in mixed case, and in the lower-case part. */
 #define UPPER "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
 #define LOWER "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
 #define CASED_IN(upper, lower, abbr)                                                               \
     "[^" NL "\\p{L}\\p{N}]?" upper "*" lower "++" abbr "|[^" NL "\\p{L}\\p{N}]?" upper "++" lower      \
     "*+" abbr
 #define CASED(abbr) CASED_IN("[" UPPER "]", "[" LOWER "]", abbr)
-/* The same letters without Han: what is left when all else is taken away. */
+/* The same letters without Han, written as the complement of everything else. */
 #define NOT_HAN(half) "[^" half "\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}\\p{sc:Han}]"
 
 #define GPT2                                                                                       \
@@ -87,7 +86,7 @@ static const struct pre_def defs[] = {
      .scan = SCAN_WORDS,
      .opt = {CLASS_L | CLASS_M, 1},
      .steps = {RE(WORDS("\\p{L}\\p{M}", ""))}},
-    /* \s*[\r\n]+ is tried once per run of spaces: behind a plain space there is no line end ahead. */
+    /* \s*[\r\n]+ is tried only once per run of spaces: after a plain space no line end follows. */
     {.names = "jais-2",
      .steps = {RE(ABBR "|[^" NL "\\p{L}\\p{N}]?\\p{L}++|\\p{N}{1,3}+| ?[^" S "\\p{L}\\p{N}]++[" NL
                        "]*+|(?<![\\p{Z}\\t\\x0B\\f\\x{85}])" WS "*[" NL "]++|" WS "{512}(?![^" S "])|" WS "{256}(?![^" S "])|" WS
@@ -177,11 +176,11 @@ const struct pre_def *tok_pre_find(const char *name) {
     return NULL;
 }
 
-/* ---- compiled ---- */
+/* ---- compiled form ---- */
 
 struct tok_pre {
     const struct pre_def *def;       /* static */
-    bool scans;                      /* by hand */
+    bool scans;                      /* uses a hand-written scanner */
     pcre2_code *code[PRE_MAX_STEPS]; /* owned; NULL: not a regex */
     pcre2_general_context *memory;   /* owned */
     pcre2_match_context *limits;     /* owned */
@@ -204,7 +203,7 @@ int tok_pre_new(struct tok_pre **out, const struct pre_def *def, bool force_rege
     p->scans = def->scan != SCAN_NONE && !force_regex;
     p->memory = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
     p->limits = p->memory ? pcre2_match_context_create(p->memory) : NULL;
-    /* The expressions are our own and linear; a long run of spaces may still step back that often. */
+    /* The expressions are trusted and linear, but a long run of spaces may need that many backtracking steps. */
     if (p->limits) pcre2_set_match_limit(p->limits, UINT32_MAX);
     pcre2_compile_context *cc = p->limits ? pcre2_compile_context_create(p->memory) : NULL;
     int rc = cc ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory for a pre-tokenizer");
@@ -215,13 +214,14 @@ int tok_pre_new(struct tok_pre **out, const struct pre_def *def, bool force_rege
         p->code[i] = pcre2_compile((PCRE2_SPTR)def->steps[i].regex, PCRE2_ZERO_TERMINATED,
                                    PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE, &code, &at, cc);
         if (!p->code[i]) {
-            bool memory = code == PCRE2_ERROR_NOMEMORY || code == 121 /* no public name */;
+            bool memory = code == PCRE2_ERROR_NOMEMORY || code == 121 /* 121 has no public name */;
             rc = memory ? err_set(e, CHIMERE_ENOMEM, "out of memory for a pre-tokenizer")
                         : err_set(e, CHIMERE_EINTERNAL,
                                   "pre-tokenizer %.20s, step %d: error %d at %zu", def->names, i,
                                   code, at);
         } else {
-            pcre2_jit_compile(p->code[i], PCRE2_JIT_COMPLETE); /* without it: slower, the same */
+            /* if the JIT fails, the result is the same but slower */
+            pcre2_jit_compile(p->code[i], PCRE2_JIT_COMPLETE);
         }
     }
     pcre2_compile_context_free(cc);
@@ -241,9 +241,9 @@ void tok_pre_free(struct tok_pre *p) {
     mem_free(p);
 }
 
-/* ---- steps: each appends the ends of the words of text[from..to) ---- */
+/* ---- steps: each one appends the ends of the words of text[from..to) ---- */
 
-/* seen: the text from `from` on, as PCRE2 is to see it. */
+/* seen: the text from `from` on, as passed to PCRE2. */
 static int split_regex(const struct tok_pre *p, int step, pcre2_match_data *md, const char *seen,
                        uint32_t from, uint32_t to, struct tok_ids *ends, struct err *e) {
     const PCRE2_SPTR s = (PCRE2_SPTR)seen;
@@ -266,8 +266,8 @@ static int split_regex(const struct tok_pre *p, int step, pcre2_match_data *md, 
 
 static bool is_number(uint32_t cp) { return tok_classes()[cp] & CLASS_N; }
 
-/* Runs of digits, cut at every third from the right. isolate: the run is a word of its own even when
- * it is short; bounded: only where a word ends behind it. */
+/* Cuts runs of digits at every third digit from the right. isolate: a short run is also a separate word; bounded:
+ * only if a word ends after the run. */
 static int split_threes(enum pre_step_kind kind, const char *text, uint32_t from, uint32_t to,
                         struct tok_ids *ends) {
     bool (*in_run)(uint32_t) = kind == STEP_THREES ? is_number : tok_is_digit;

@@ -1,5 +1,5 @@
-/* tok_pre_impl.h: classes of characters, and the splits that byte-pair tokenizers make before they
- * merge; for tok*.c and their tests only. Texts here are well-formed UTF-8 and shorter than 2^31. */
+/* tok_pre_impl.h: classes of characters, and the splits that byte-pair tokenizers make before merging; only for
+ * tok*.c and their tests. Texts here are well-formed UTF-8 and shorter than 2^31. */
 #ifndef CHIMERE_TEXT_TOK_TOK_PRE_IMPL_H
 #define CHIMERE_TEXT_TOK_TOK_PRE_IMPL_H
 
@@ -19,13 +19,13 @@ enum tok_class { /* bits; letters that are neither upper nor lower are Lm and Lo
                  CLASS_MN = 64,
                  CLASS_OTHER = 128, /* Cc, Cf, Co */
 };
-/* Table of 0x110000 classes, made once per process by the first call. */
+/* Returns the table of 0x110000 classes; the first call in a process builds it. */
 const uint8_t *tok_classes(void);
-/* text[from..to) for a library that knows Unicode 14: a character that is newer becomes an older one of the same category
- * and length. By mem_free; NULL and 0: it holds none. */
+/* Converts text[from..to) for a library that knows Unicode 14: a newer character becomes an older one with the
+ * same category and length. Free *out with mem_free; NULL with result 0: there is no newer character. */
 int tok_older_text(const char *text, uint32_t from, uint32_t to, char **out);
 bool tok_is_digit(uint32_t cp); /* Nd */
-bool tok_is_word(uint32_t cp);  /* what \w means under Unicode rules: L, M, Nd, Nl, Pc */
+bool tok_is_word(uint32_t cp);  /* \w under Unicode rules: L, M, Nd, Nl, Pc */
 
 /* Reads the character at *i of well-formed UTF-8 and advances; no checks. */
 static inline uint32_t tok_next_cp(const char *s, size_t *i) {
@@ -51,20 +51,20 @@ static inline int tok_ids_put(struct tok_ids *a, uint32_t v) {
 }
 
 enum pre_flag {
-    PRE_IGNORE_MERGES = 1,  /* a word that is a token is taken whole */
-    PRE_ADD_BOS = 2,        /* default where the file is silent */
+    PRE_IGNORE_MERGES = 1,  /* a word that is a token is not split */
+    PRE_ADD_BOS = 2,        /* default if the file has no setting */
     PRE_RAW = 4,            /* pieces are UTF-8 with U+2581 for a space, not byte-level */
-    PRE_NEWLINE_TOKENS = 8, /* a run of newlines that is a token is taken whole */
-    PRE_FORCE_BOS = 16,     /* BOS even where the file says no */
+    PRE_NEWLINE_TOKENS = 8, /* a run of newlines that is a token is not split */
+    PRE_FORCE_BOS = 16,     /* add BOS even if the file says no */
     PRE_DROP_SPACES = 32,   /* white space separates words and is not encoded */
 };
 
 enum pre_step_kind {
     STEP_END,
-    STEP_REGEX,    /* matches are words, what lies between them is too */
-    STEP_THREES,   /* runs of \p{N}, cut into threes counted from the right */
-    STEP_THREES_B, /* the same for \d, only where a word ends behind the run */
-    STEP_CUT3,     /* cuts inside runs of \d at every third digit from the right, joins nothing */
+    STEP_REGEX,    /* matches are words, and so is the text between them */
+    STEP_THREES,   /* runs of \p{N} are cut into groups of three from the right */
+    STEP_THREES_B, /* the same for \d, only if a word ends after the run */
+    STEP_CUT3,     /* cuts inside runs of \d at every third digit from the right; joins nothing */
     STEP_LINES,    /* runs of newlines, runs of anything else */
 };
 struct pre_step {
@@ -73,7 +73,7 @@ struct pre_step {
 };
 
 enum pre_scan { SCAN_NONE, SCAN_GPT2, SCAN_WORDS };
-struct pre_scan_opt {   /* of SCAN_WORDS: the family of llama 3 and Qwen */
+struct pre_scan_opt {   /* for SCAN_WORDS: the family of llama 3 and Qwen */
     uint8_t letters;    /* classes that form words: CLASS_L or CLASS_L | CLASS_M */
     uint8_t max_digits; /* 1 or 3 */
 };
@@ -84,19 +84,20 @@ struct pre_def {
     unsigned flags;
     enum pre_scan scan; /* hand-written equivalent of the steps; SCAN_NONE: the steps run */
     struct pre_scan_opt opt;
-    struct pre_step steps[PRE_MAX_STEPS]; /* in order, each within the words of the one before */
+    /* in order; each step splits the words of the step before */
+    struct pre_step steps[PRE_MAX_STEPS];
 };
 const struct pre_def *tok_pre_find(const char *name); /* NULL: unknown */
-const struct pre_def *tok_pre_at(size_t i);           /* NULL behind the last; for tests */
+const struct pre_def *tok_pre_at(size_t i);           /* NULL past the end; for tests */
 
-struct tok_pre; /* a pre_def, compiled; immutable */
+struct tok_pre; /* a compiled pre_def; immutable */
 int tok_pre_new(struct tok_pre **out, const struct pre_def *def, bool force_regex, struct err *e);
 void tok_pre_free(struct tok_pre *p);
-/* Replaces *ends by the end offsets of the words of text[from..to); scratch is work space. No byte gets
- * lost: what no pattern matches is a word too. */
+/* Replaces *ends by the end offsets of the words of text[from..to); scratch is work space. No byte is lost,
+ * because text that no pattern matches is a word too. */
 int tok_pre_split(const struct tok_pre *p, const char *text, uint32_t from, uint32_t to,
                   struct tok_ids *ends, struct tok_ids *scratch, struct err *e);
-/* The hand-written ones; they append. */
+/* The hand-written scanners; they append. */
 int tok_scan_gpt2(const char *text, uint32_t from, uint32_t to, struct tok_ids *ends);
 int tok_scan_words(const struct pre_scan_opt *o, const char *text, uint32_t from, uint32_t to,
                    struct tok_ids *ends);

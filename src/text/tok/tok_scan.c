@@ -1,5 +1,5 @@
-/* tok_scan.c: hand-written equivalents of the commonest splits, several times faster than their
- * regular expressions; the tests hold them against those. */
+/* tok_scan.c: hand-written equivalents of the most common splits, several times faster than their regular
+ * expressions; tests compare the two. */
 #include "text/tok/tok_pre_impl.h"
 
 struct cursor {
@@ -8,41 +8,41 @@ struct cursor {
     const uint8_t *classes;
 };
 
-/* Class of the character at i, 0 at the end; *next is behind it. */
+/* Returns the class of the character at i, 0 at the end; *next is the position after it. */
 static inline uint8_t class_at(const struct cursor *c, size_t i, size_t *next) {
     *next = i;
     return i < c->to ? c->classes[tok_next_cp(c->s, next)] : 0;
 }
 
-/* End of the run of characters with (class & mask) != 0 that begins at i. */
+/* Returns the end of the run of characters with (class & mask) != 0 that begins at i. */
 static inline size_t run_of(const struct cursor *c, size_t i, uint8_t mask) {
     size_t next;
     while (class_at(c, i, &next) & mask) i = next;
     return i;
 }
 
-/* End of the run of characters of none of these classes. */
+/* Returns the end of the run of characters that have none of these classes. */
 static inline size_t run_outside(const struct cursor *c, size_t i, uint8_t mask) {
     for (size_t next; i < c->to; i = next)
         if (class_at(c, i, &next) & mask) break;
     return i;
 }
 
-/* Length of 's 't 're 've 'm 'll 'd at i, else 0. */
+/* Returns the length of 's 't 're 've 'm 'll 'd at i, otherwise 0. */
 static size_t contraction(const struct cursor *c, size_t i, bool any_case) {
     if (c->s[i] != '\'' || i + 1 >= c->to) return 0;
     char fold = any_case ? 0x20 : 0;
     char a = (char)(c->s[i + 1] | fold), b = i + 2 < c->to ? (char)(c->s[i + 2] | fold) : 0;
-    /* | 0x20 also maps bytes that are no letters, but none of them to a letter */
+    /* | 0x20 also changes bytes that are not letters, but none of them to a letter */
     if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
     return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
 }
 
-/* End of a word of white space that begins at i and whose run ends at `end`: what follows the run takes
- * its last character. */
+/* Returns the end of a word of white space that begins at i. The run of white space ends at `end`; its last
+ * character belongs to the word after it. */
 static size_t space_word(const struct cursor *c, size_t i, size_t end) {
     if (end == c->to) return end;
-    size_t last = end - 1; /* start of the last character */
+    size_t last = end - 1; /* start of the last character of the run */
     while (last > i && ((unsigned char)c->s[last] & 0xC0) == 0x80) last--;
     return last > i ? last : end;
 }
@@ -68,7 +68,7 @@ int tok_scan_gpt2(const char *text, uint32_t from, uint32_t to, struct tok_ids *
     return 0;
 }
 
-/* \s*[\r\n]+, else \s+(?!\S), else \s+, from a white space at i. */
+/* Matches \s*[\r\n]+, else \s+(?!\S), else \s+, for white space at i. */
 static size_t space_or_lines(const struct cursor *c, size_t i) {
     size_t end = i, line_end = 0, next;
     while (class_at(c, end, &next) & CLASS_SPACE) {

@@ -1,8 +1,7 @@
-/* tok_special.c: finds special tokens written out in a text.
+/* tok_special.c: finds special tokens written in a text.
  *
- * Longer tokens go first, over the whole text, then shorter ones in what is left, from left
- * to right. One pass over the text finds which lengths occur at all (in
- * ordinary text: none), and only those are searched for. */
+ * Longer tokens are searched first, over the whole text, then shorter ones in the rest, from left to right. One
+ * pass over the text finds which lengths occur at all (in ordinary text: none), and only those are searched for. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,8 +92,8 @@ static int put(struct fragments *f, uint32_t from, uint32_t to, int32_t id) {
 
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-/* Marks in present[k] whether a member of length s->lengths[k] occurs. Gives up, with all marked, when
- * that costs more than the searches it would save. */
+/* Sets present[k] if a member of length s->lengths[k] occurs. Stops and sets all of them if this costs more than
+ * the searches that it would save. */
 static bool mark_lengths(const struct tok *t, const struct special_set *s, const char *text,
                          uint32_t n, bool *present) {
     bool any = false;
@@ -125,7 +124,7 @@ static int cut_length(const struct tok *t, const struct special_set *s, const ch
             rc = put(out, f.from, f.to, f.id);
             continue;
         }
-        uint32_t from = f.from; /* of the text that is not cut yet */
+        uint32_t from = f.from; /* start of the text that is not cut yet */
         for (uint32_t i = f.from; rc == 0 && i + len <= f.to;) {
             char two[2] = {text[i], i + 1 < f.to ? text[i + 1] : 0};
             int32_t id = may_begin(s, two) ? (int32_t)(*slot_of(t, s, text + i, len) - 1) : -1;

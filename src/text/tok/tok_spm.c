@@ -1,5 +1,5 @@
-/* tok_spm.c: SentencePiece BPE: neighbours merge while their joint text is a token, the best score
- * first; what remains and is no token is spelt in byte tokens. */
+/* tok_spm.c: SentencePiece BPE: adjacent symbols merge if their joined text is a token, the best score first.
+ * Remaining symbols that are not tokens are encoded as byte tokens. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static int best_first(const void *a, const void *b) {
     return x->score < y->score ? 1 : x->score > y->score ? -1 : (x->id > y->id) - (x->id < y->id);
 }
 
-/* order[id]: place of its score among the distinct scores, so that merging compares integers. */
+/* order[id]: rank of its score among the distinct scores, so that merging compares integers. */
 int tok_spm_build(struct tok *t, const struct tok_spec *spec, struct err *e) {
     t->order = mem_alloc_array(t->n_vocab, sizeof *t->order);
     struct scored *s = mem_alloc_array(t->n_vocab, sizeof *s);

@@ -1,4 +1,4 @@
-/* tok_stream.c: tokens to text as they come: whole characters only, nothing lost, no allocation. */
+/* tok_stream.c: streaming detokenization: whole characters only, nothing lost, no allocation. */
 #include <string.h>
 
 #include "text/tok/tok_impl.h"
@@ -15,7 +15,7 @@ struct slice tok_stream_bytes(struct tok_stream *s, int32_t id) {
     bool shown = s->show_control || (control && (t->flags[id] & FLAG_VISIBLE));
     if (control && !shown) p.n = 0;
     if (control || kind == TOK_USER_DEFINED) {
-        s->at_start = true; /* encoding puts a space before the text behind a special token too */
+        s->at_start = true; /* encoding puts a space also before the text after a special token */
     } else if (p.n) {
         bool prefixed = t->space_prefix || t->model == TOK_WORDPIECE;
         if (s->at_start && prefixed && p.p[0] == ' ') p.p++, p.n--;
@@ -24,15 +24,15 @@ struct slice tok_stream_bytes(struct tok_stream *s, int32_t id) {
     return p;
 }
 
-/* Bytes at s[0..n) that one U+FFFD stands for: as many as could have begun a character (the "maximal
- * subpart" of Unicode 3.9), so that the result does not depend on how tokens cut the text. */
+/* Returns how many bytes at s[0..n) one U+FFFD replaces: as many as could have begun a character (the "maximal
+ * subpart" of Unicode 3.9). So the result does not depend on how tokens divide the text. */
 static size_t broken_len(const char *s, size_t n) {
     size_t k = 1;
     while (k < n && utf8_valid_len(s, k) == 0) k++;
     return k > 1 ? k - 1 : 1;
 }
 
-/* Writes the characters that s->held and p complete; keeps what may still become one. */
+/* Writes the characters that s->held and p complete; keeps bytes that may still become a character. */
 static size_t put(struct tok_stream *s, struct slice p, char *out) {
     size_t n = 0, i = 0;
     while (s->n_held && i < p.n) { /* at most four rounds */
@@ -41,7 +41,7 @@ static size_t put(struct tok_stream *s, struct slice p, char *out) {
         if (len < 0) {
             memcpy(out + n, "\xEF\xBF\xBD", 3);
             n += 3, s->n_held = 0;
-            break; /* the byte that did not continue begins anew */
+            break; /* the byte that did not continue the character begins a new one */
         }
         i++, s->n_held++;
         if (len > 0) {

@@ -1,5 +1,5 @@
-/* tok_trie_impl.h: the tokens as a trie, for the kinds that look for the tokens that begin at a place:
- * WordPiece and unigram. Edges lie in one hash table. */
+/* tok_trie_impl.h: the tokens as a trie, for WordPiece and unigram, which search for the tokens that begin at a
+ * position. All edges are in one hash table. */
 #ifndef CHIMERE_TEXT_TOK_TOK_TRIE_IMPL_H
 #define CHIMERE_TEXT_TOK_TOK_TRIE_IMPL_H
 
@@ -8,7 +8,7 @@
 
 struct trie_edge {
     uint64_t key;   /* node << 8 | byte */
-    uint32_t child; /* 0: empty slot; the root is nobody's child */
+    uint32_t child; /* 0: empty slot, because the root is not a child */
     uint32_t token; /* id + 1 of the token that ends here; 0: none */
 };
 struct trie {
@@ -16,7 +16,7 @@ struct trie {
     uint32_t mask, n;
 };
 
-/* All tokens of t that text may match. */
+/* Adds all tokens of t that text may match. */
 int tok_trie_build(struct trie *trie, const struct tok *t);
 
 static inline const struct trie_edge *tok_trie_step(const struct trie *t, uint32_t node,

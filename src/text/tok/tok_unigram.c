@@ -1,10 +1,10 @@
-/* tok_unigram.c: SentencePiece unigram (T5, XLM-R): of all ways to cut the text into tokens the one
- * whose scores sum highest, found from left to right (Viterbi).
+/* tok_unigram.c: SentencePiece unigram (T5, XLM-R): of all ways to split the text into tokens, finds the one with
+ * the highest sum of scores, from left to right (Viterbi).
  *
- * Texts are normalised first by a table in the file, the "precompiled charsmap" of SentencePiece:
+ * Texts are first normalised by a table in the file, the "precompiled charsmap" of SentencePiece:
  *   u32 n, little-endian | n bytes: a double array (darts-clone) of u32 units | strings, each ended by 0
- * A unit has bits 0-7 and 31 label, 8 "a leaf follows", 9 offset is shifted by 8, 10-30 offset; the leaf's
- * unit holds the offset of the replacement in the strings. */
+ * Bits of a unit: 0-7 and 31 label, 8 "a leaf follows", 9 the offset is shifted by 8, 10-30 offset. The unit of
+ * the leaf contains the offset of the replacement in the strings. */
 #include <float.h>
 #include <string.h>
 
@@ -13,9 +13,9 @@
 #include "text/tok/tok_merge_impl.h"
 #include "text/tok/tok_trie_impl.h"
 
-struct best { /* of the text up to here */
+struct best { /* the best split of the text up to here */
     double score;
-    uint32_t from; /* where the last token begins */
+    uint32_t from; /* start of its last token */
     uint32_t id;
 };
 
@@ -88,7 +88,7 @@ int tok_unigram_build(struct tok *t, const struct tok_spec *spec, struct err *e)
 
 static uint32_t unit_offset(uint32_t unit) { return unit >> 10 << ((unit & 1u << 9) >> 6); }
 
-/* Replacement of the longest prefix of s[0..n) that the table knows; false if it knows none. */
+/* Finds the replacement of the longest prefix of s[0..n) in the table; false if there is none. */
 static bool replace(const struct unigram *u, const char *s, size_t n, size_t *used,
                     struct slice *by) {
     bool found = false;
@@ -105,14 +105,14 @@ static bool replace(const struct unigram *u, const char *s, size_t n, size_t *us
         uint32_t at = u->units[node] & 0x7fffffff;
         if (at >= u->n_string) break;
         *by = (struct slice){u->strings + at,
-                             strlen(u->strings + at)}; /* the last string ends in 0 */
+                             strlen(u->strings + at)}; /* the last string ends with 0 */
         *used = i + 1;
         found = true;
     }
     return found;
 }
 
-/* Appends p with white space as the model wants it: squeezed, and one space before the first word. */
+/* Appends p with white space as the model expects it: squeezed, and one space before the first word. */
 static int put_normal(const struct tok *t, struct buf *out, struct slice p, bool *in_word,
                       bool *prefixed) {
     for (size_t i = 0; i < p.n; i++) {
@@ -145,9 +145,9 @@ static int normalise(const struct tok *t, const char *text, size_t n, struct buf
     return 0;
 }
 
-/* ---- the best cut ---- */
+/* ---- the best split ---- */
 
-/* best[i + 1] of s[0..n) from all before it. */
+/* Computes best[i + 1] of s[0..n) from all earlier entries. */
 static void search(const struct tok *t, const char *s, uint32_t n, struct best *best) {
     const struct unigram *u = t->unigram;
     best[0] = (struct best){0, 0, (uint32_t)t->unk};
@@ -172,7 +172,7 @@ static void search(const struct tok *t, const char *s, uint32_t n, struct best *
     }
 }
 
-/* Appends the ids of one word; runs of the unknown token become one. */
+/* Appends the ids of one word; a run of unknown tokens becomes one. */
 static int encode_word(struct enc *c, const char *s, uint32_t n, size_t first, struct best **best,
                        size_t *cap) {
     if (*cap < (size_t)n + 1) {

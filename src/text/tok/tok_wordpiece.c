@@ -1,7 +1,7 @@
-/* tok_wordpiece.c: BERT's way: normalise, split at white space and around punctuation and Han, then
- * take the longest token again and again; a word that leaves a rest is the unknown token.
+/* tok_wordpiece.c: BERT's method: normalises the text, splits it at white space and around punctuation and Han
+ * characters, then repeatedly takes the longest token. A word with an unmatched rest becomes the unknown token.
  *
- * GGUF files mark the first piece of a word with U+2581 instead of all others with ##, so a word is
+ * GGUF files mark the first piece of a word with U+2581 instead of marking all others with ##, so a word is
  * matched with a space before it. */
 #include <string.h>
 #include <utf8proc.h>
@@ -15,7 +15,7 @@ int tok_wordpiece_build(struct tok *t, struct err *e) {
     return rc ? err_set(e, rc, "%s for %u tokens", err_name(rc), t->n_vocab) : 0;
 }
 
-/* Han as BERT sees it, the gap of its reference (U+2B820 to U+2B91F) included. */
+/* Han characters as in BERT's reference, including its gap (U+2B820 to U+2B91F). */
 static bool is_han(uint32_t c) {
     return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
            (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
@@ -23,7 +23,7 @@ static bool is_han(uint32_t c) {
            (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-/* Ids of one word, which begins with a space. */
+/* Encodes one word, which begins with a space. */
 static int put_word(struct enc *c, const char *word, size_t n) {
     const struct tok *t = c->t;
     size_t n_before = c->out.n;
@@ -47,7 +47,7 @@ static int put_word(struct enc *c, const char *word, size_t n) {
 
 struct words {
     struct enc *c;
-    char *word; /* owned; " " and the word at hand */
+    char *word; /* owned; " " and the current word */
     size_t n, cap;
 };
 
@@ -57,7 +57,7 @@ static int end_word(struct words *w) {
     return rc;
 }
 
-/* One character of the normalised text. */
+/* Processes one character of the normalised text. */
 static int put_char(struct words *w, uint32_t cp) {
     const struct tok *t = w->c->t;
     uint8_t k = tok_classes()[cp];
@@ -76,7 +76,7 @@ static int put_char(struct words *w, uint32_t cp) {
     return alone ? end_word(w) : 0;
 }
 
-/* Canonical decomposition; the order of the marks does not matter, as they go. */
+/* Canonical decomposition; the order of the marks does not matter, because they are removed. */
 static int decompose(uint32_t cp, int32_t parts[16]) {
     int boundary = 0;
     utf8proc_ssize_t n =
@@ -101,7 +101,8 @@ int tok_wordpiece_encode(struct enc *c, const char *text, uint32_t n) {
         if (cp == '\t' || cp == '\n' || cp == '\r' ||
             (k & (CLASS_SPACE | CLASS_OTHER)) == CLASS_SPACE) {
             rc = end_word(&w);
-        } else if (!(k & CLASS_OTHER)) { /* other controls, white or not, vanish */
+        } else if (!(k &
+                     CLASS_OTHER)) { /* other control characters are dropped, even white space */
             int32_t parts[16] = {(int32_t)cp};
             int n_part = c->t->strip_accents && cp >= 0x80 ? decompose(cp, parts) : 1;
             for (int p = 0; rc == 0 && p < n_part; p++) rc = put_char(&w, (uint32_t)parts[p]);
