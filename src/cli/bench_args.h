@@ -1,4 +1,5 @@
-/* bench_args.h: what bench and cost measure: speed and, if the counters are readable, energy of a model here. */
+/* bench_args.h: the measurement that bench and cost share: speed and, if the counters are readable, energy of a
+ * model on this machine. */
 #ifndef CHIMERE_CLI_BENCH_ARGS_H
 #define CHIMERE_CLI_BENCH_ARGS_H
 
@@ -28,7 +29,7 @@
      "then rounds whose drafts are accepted at these rates per slot, e.g. 0.88,0.8"}
 /* clang-format on */
 
-/* Appends one object per test to rows, as `bench --json` prints them; NULL: prints lines instead. */
+/* Appends one object per test to rows, in the form of `bench --json`; rows NULL: prints lines instead. */
 int bench_rows(const struct cfg *c, json_t *rows, struct err *e);
 
 #endif

@@ -1,8 +1,8 @@
-/* bench_url.c: requests of random token ids, streamed; what a client sees of their speed.
+/* bench_url.c: sends streamed requests of random token ids and measures the speed that a client sees.
  *
- * Inside the window: everything from sending a request, or from its arrival time where --rate gives one, to
- * the end of its stream. Prompts are never alike, so that no cache helps; the end of text is ignored, so
- * that every answer has the same length. Gaps are those between two pieces of one answer. */
+ * The timing window begins when a request is sent (with --rate: at its arrival time) and ends with its stream. No
+ * two prompts share a prefix, so that no cache helps. The end of text is ignored, so that every answer has the
+ * same length. Gaps are the times between two pieces of one answer. */
 #include "cli/bench_url.h"
 
 #include <math.h>
@@ -29,7 +29,8 @@ struct stream {
     struct load *load; /* view */
     struct buf body;
     struct sse events;
-    int64_t due_ns, first_ns, last_ns; /* when it arrived; its first and last piece, 0: none yet */
+    /* arrival time; time of the first and last piece, 0: none yet */
+    int64_t due_ns, first_ns, last_ns;
     int64_t n_tok;
 };
 
@@ -38,9 +39,10 @@ struct load {
     char url[2100];
     int32_t n_prompt, n_gen, n_stream;
     int64_t n_request, n_started, n_done, n_failed, n_tok;
-    int64_t n_decoded, decode_ns; /* of all streams: tokens behind first ones, and their time */
+    /* over all streams: tokens after the first piece, and the time for them */
+    int64_t n_decoded, decode_ns;
     double rate;
-    int64_t next_ns; /* of the next arrival */
+    int64_t next_ns; /* time of the next arrival */
     struct rng rng;
     struct stream *streams; /* owned [n_stream] */
     struct samples first, gap;
@@ -69,7 +71,7 @@ static int64_t number_behind(const char *data, const char *field) {
     return p ? strtoll(p + strlen(field), NULL, 10) : 0;
 }
 
-/* Looks for what it needs and leaves the JSON alone: the generator shares the machine with the server. */
+/* Searches for the needed text without parsing the JSON, because the generator shares the machine with the server. */
 static int on_event(void *ud, const struct sse_event *ev) {
     struct stream *s = ud;
     struct load *l = s->load;

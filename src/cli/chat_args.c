@@ -34,7 +34,7 @@ static void take_llama(const struct cfg *c, struct load_params *p) {
     p->llama_process = cfg_bool(c, "backend-process");
 }
 
-/* A number is llama.cpp's spelling of --draft-max. */
+/* If the value is a number, it is llama.cpp's --draft-max. */
 static void take_draft(const struct cfg *c, struct engine_params *p) {
     int64_t n;
     p->draft = cfg_str(c, "draft");
@@ -80,7 +80,7 @@ int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, cha
     return model_args_path(c, path, path_size, e);
 }
 
-/* The folder of saved states, DIR/states, and their index, DIR/chimere.db. */
+/* Opens the folder of saved states, DIR/states, and their index, DIR/chimere.db. */
 static int open_states(struct chat_rig *r, const struct cfg *c, struct cache_params *p, char *dir,
                        size_t dir_size, struct err *e) {
     char path[4096];
@@ -91,9 +91,9 @@ static int open_states(struct chat_rig *r, const struct cfg *c, struct cache_par
         (size_t)snprintf(path, sizeof path, "%s/chimere.db", root) >= sizeof path)
         return err_set(e, CHIMERE_ELIMIT, "state-dir: the path is too long");
     rc = file_mkdirs(root, e);
-    struct store **local = shared ? &r->index : &r->store; /* files are of this machine */
+    struct store **local = shared ? &r->index : &r->store; /* the files belong to this machine */
     if (!rc) rc = store_open(local, path, e);
-    if (!p->ram_bytes || !p->disk_bytes) return rc; /* no states are kept */
+    if (!p->ram_bytes || !p->disk_bytes) return rc; /* saved states are turned off */
     p->dir = dir;
     p->store = *local;
     return rc;
@@ -235,7 +235,7 @@ void chat_rig_sampling(const struct chat_rig *r, const struct cfg *c, bool in_th
     p->n_think_end = r->n_think_end;
 }
 
-/* The texts of the tokens that templates know by name. */
+/* Adds the text of a token under the name by which templates know it. */
 static void add_token(json_t *context, const struct tok *tok, const char *name, int32_t id) {
     struct slice s = id >= 0 ? tok_piece(tok, id) : (struct slice){"", 0};
     json_object_set_new(context, name, json_stringn(s.p ? s.p : "", s.n));

@@ -1,4 +1,4 @@
-/* chat_args.h: what the commands that generate text share: sampling options, engine, template. */
+/* chat_args.h: shared by the commands that generate text: sampling options, engine, template. */
 #ifndef CHIMERE_CLI_CHAT_ARGS_H
 #define CHIMERE_CLI_CHAT_ARGS_H
 
@@ -51,7 +51,7 @@
     {"state-quota", 0, CFG_BYTES, "SIZE", "2G", 0, 0, NULL, "of those, the files of one API key at most; 0: no limit of its own"}, \
     {"engram-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of n-gram tables (default: the user's own)"}
 
-/* Of commands that may run a model by libllama. */
+/* For commands that may run a model with libllama. */
 #define LLAMA_OPTIONS                                                                              \
     {"backend", 0, CFG_ENUM, "NAME", "auto", 0, 0, "auto|own|llama", "who runs the model: chimere, or libllama; auto: libllama for architectures that chimere lacks"}, \
     {"gpu-layers", 0, CFG_INT, "N", "-1", -1, 100000, NULL, "layers that libllama puts on GPUs; -1: its own default"}, \
@@ -59,21 +59,21 @@
     {"mmproj", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "GGUF file that the model sees images with, by libmtmd; implies --backend llama"}, \
     {"llama-library", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "chimere-llama.so (default: the one that was built with chimere)"}
 
-/* Of commands that may use several GPUs. */
+/* For commands that may use several GPUs. */
 #define GPUS_OPTIONS                                                                               \
     {"gpus", 0, CFG_STR, "LIST", NULL, 0, 0, NULL, "several GPUs by number, such as 0,1, in place of --device (docs/several-gpus.md)"}, \
     {"split", 0, CFG_ENUM, "HOW", "auto", 0, 0, SPLIT_CHOICES, "how --gpus share the model: replica: each holds it and answers requests of its own; layer: each holds a part of the layers; tensor: each holds a slice of every layer; none: the first alone; auto: replica if each holds the model, else layer"}
 
-/* Of commands whose answers use n-gram tables that the user names. */
+/* For commands whose answers use n-gram tables that the user names. */
 #define ENGRAM_OPTIONS                                                                             \
     {"engram", 0, CFG_LIST, "TABLE", NULL, 0, 0, NULL, "n-gram table to mix in and draft with: a name or a file; may be repeated"}, \
     {"engram-alpha", 0, CFG_FLOAT, "A", "1", 0, 100, NULL, "how much the tables weigh: 0 not at all, 1 as fitted"}, \
     {"engram-recall", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "look up what the question names; --no-engram-recall"}
 /* clang-format on */
 
-/* Everything behind a generating command, opened by its options. */
+/* Everything that a generating command uses, opened according to its options. */
 struct chat_rig {
-    struct loaded loaded;           /* owns what the views below show */
+    struct loaded loaded;           /* owns the objects of the views below */
     struct dev *dev;                /* view */
     struct model *m;                /* view */
     struct tok *tok;                /* view */
@@ -81,30 +81,32 @@ struct chat_rig {
     struct engine *engine;          /* view */
     const struct lora_use *loras;   /* view [n_lora] */
     int32_t n_lora;
-    int32_t think_start[8], think_end[8]; /* tokens of the model's thinking marks */
+    int32_t think_start[8], think_end[8]; /* tokens of the model's marks of thinking */
     size_t n_think_start, n_think_end;
     struct engram_store *engram; /* owned; NULL until tables are named */
     struct store *store;         /* owned; NULL without --state-dir and --store */
-    struct store *index;         /* owned: of saved states, where store is a server; else NULL */
-    json_t *template_kwargs;     /* owned, or NULL */
+    /* owned: index of saved states if store is a server; otherwise NULL */
+    struct store *index;
+    json_t *template_kwargs; /* owned, or NULL */
 };
 
-/* What the options say about loading; p->path is path, p->loras are c's. n_seq below 0: -n_seq or fewer. */
+/* Fills the load parameters from the options; p->path is path, p->loras are borrowed from c. n_seq below 0: at
+ * most -n_seq. */
 int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, char *path,
                   size_t path_size, struct err *e);
-/* The same without the model's file. */
+/* Does the same, except for the model's file. */
 void chat_rig_how(const struct cfg *c, int32_t n_seq, struct load_params *p);
-/* The text of --chat-template; *text by mem_free, or NULL. */
+/* Returns the text of --chat-template in *text, freed with mem_free, or NULL. */
 int chat_rig_template(const struct cfg *c, char **text, struct err *e);
 int chat_rig_open(struct chat_rig *r, const struct cfg *c, int32_t n_seq, struct err *e);
 void chat_rig_close(struct chat_rig *r);
-/* Sampling as the options say; points into r. */
+/* Fills the sampling parameters from the options; they point into r. */
 void chat_rig_sampling(const struct chat_rig *r, const struct cfg *c, bool in_think,
                        struct sampler_params *p);
-/* The tables of ENGRAM_OPTIONS for one conversation; *out is NULL where none is named. */
+/* Opens the tables of ENGRAM_OPTIONS for one conversation; *out is NULL if none is named. */
 int chat_rig_memory(struct chat_rig *r, const struct cfg *c, const json_t *messages,
                     struct ngram_memory **out, struct err *e);
-/* Prompt ids of a conversation: messages, and tools or NULL. *ids by mem_free. */
+/* Renders and tokenizes a conversation; tools may be NULL. Free *ids with mem_free. */
 int chat_rig_encode(const struct chat_rig *r, json_t *messages, json_t *tools, bool think,
                     int32_t **ids, size_t *n, bool *in_think, struct err *e);
 

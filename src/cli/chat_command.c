@@ -11,7 +11,7 @@
 
 enum { MAX_READ_BYTES = 16 << 20 };
 
-/* What /set may change while the chat runs: all that is looked up anew for each answer. */
+/* Options that /set may change during the chat: all that are read again for each answer. */
 static const struct cfg_opt settable[] = {
     SAMPLING_OPTIONS,
     {"n-predict", 0, CFG_INT, NULL, NULL, 0, 0, NULL, "tokens of an answer at most"},

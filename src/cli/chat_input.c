@@ -26,7 +26,7 @@ struct chat_input {
     char history_path[4096];     /* "": kept in memory only */
     bool color, more;            /* more: inside a message of several lines */
     bool interrupted;
-    struct buf line; /* of a pipe */
+    struct buf line; /* a line read from a pipe */
 };
 
 static struct chat_input *input_of(EditLine *el) {
@@ -36,7 +36,7 @@ static struct chat_input *input_of(EditLine *el) {
 }
 
 static char *prompt(EditLine *el) {
-    /* \1 encloses what takes no room on the screen */
+    /* \1 encloses characters that are not visible on the screen */
     static char plain[] = ">>> ", colored[] = "\1\033[1;32m\1>>> \1\033[0m\1", more[] = "... ";
     const struct chat_input *in = input_of(el);
     return in->more ? more : in->color ? colored : plain;
@@ -47,14 +47,14 @@ static char *prompt(EditLine *el) {
 static unsigned char key_interrupt(EditLine *el, int ch) {
     (void)ch;
     input_of(el)->interrupted = true;
-    el_cursor(el, INT_MAX / 2); /* so that what is typed so far stays readable above */
+    el_cursor(el, INT_MAX / 2); /* so that the text typed so far remains readable above */
     el_set(el, EL_REFRESH);
     return CC_NEWLINE;
 }
 
 static unsigned char key_suspend(EditLine *el, int ch) {
     (void)el, (void)ch;
-    raise(SIGTSTP); /* the library's handler gives the terminal back first */
+    raise(SIGTSTP); /* the library's handler first restores the terminal */
     return CC_REDISPLAY;
 }
 
@@ -63,7 +63,7 @@ static unsigned char key_new_line(EditLine *el, int ch) {
     return el_insertstr(el, "\n") ? CC_ERROR : CC_REFRESH;
 }
 
-/* Behind ESC [ 200 ~: everything up to ESC [ 201 ~ is text, newlines included. */
+/* After ESC [ 200 ~, everything up to ESC [ 201 ~ is text, including newlines. */
 static unsigned char key_paste(EditLine *el, int ch) {
     (void)ch;
     static const wchar_t end[] = L"\033[201~";
@@ -86,7 +86,7 @@ static unsigned char key_paste(EditLine *el, int ch) {
     return rc ? CC_ERROR : CC_REFRESH;
 }
 
-/* Completes a command's name; file names are completed behind one. */
+/* Completes the name of a command, and file names after it. */
 static unsigned char key_complete(EditLine *el, int ch) {
     const struct chat_input *in = input_of(el);
     const LineInfo *l = el_line(el);
@@ -129,7 +129,8 @@ static int open_editor(struct chat_input *in, bool keep_history, struct err *e) 
     el_set(in->el, EL_PROMPT_ESC, prompt, '\1');
     el_set(in->el, EL_EDITOR, "emacs");
     el_set(in->el, EL_SIGNAL, 1);
-    /* Ctrl-C is a key while a line is edited: as a signal it would be lost in a restarted read. */
+    /* Ctrl-C is handled as a key while a line is edited; as a signal it would be lost, because the read is
+     * restarted. */
     el_set(in->el, EL_SETTY, "-d", "-isig", NULL);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         el_set(in->el, EL_ADDFN, keys[i].name, keys[i].help, keys[i].run);
@@ -141,10 +142,10 @@ static int open_editor(struct chat_input *in, bool keep_history, struct err *e) 
     history(in->history, &ev, H_SETSIZE, N_HISTORY);
     history(in->history, &ev, H_SETUNIQUE, 1);
     el_set(in->el, EL_HIST, history, in->history);
-    el_source(in->el, NULL); /* the user's own ~/.editrc comes last */
+    el_source(in->el, NULL); /* the user's ~/.editrc is read last, so that it takes precedence */
     if (keep_history &&
         file_user_data("chat_history", in->history_path, sizeof in->history_path, NULL) == 0)
-        history(in->history, &ev, H_LOAD, in->history_path); /* a first run has none */
+        history(in->history, &ev, H_LOAD, in->history_path); /* on the first run there is no file */
     else in->history_path[0] = 0;
     return 0;
 }
@@ -173,7 +174,7 @@ void chat_input_close(struct chat_input *in) {
 
 bool chat_input_is_terminal(const struct chat_input *in) { return in->el != NULL; }
 
-/* One line without its newline: 1, 0 at the end, or CHIMERE_E*. */
+/* Reads one line without its newline. Returns 1, 0 at the end, or CHIMERE_E*. */
 static int read_line(struct chat_input *in, const char **line, size_t *n, struct err *e) {
     if (in->el) {
         int count = 0;
@@ -206,7 +207,7 @@ static bool ends_block(const char *line, size_t n) {
     return n >= 3 && memcmp(line + n - 3, "\"\"\"", 3) == 0;
 }
 
-/* Lines up to the message's end into b. 1, 0 at the input's end, or CHIMERE_E*. */
+/* Appends lines to b up to the end of the message. Returns 1, 0 at the end of the input, or CHIMERE_E*. */
 static int read_message(struct chat_input *in, struct buf *b, struct err *e) {
     bool block = false;
     for (int n_line = 0;; n_line++) {

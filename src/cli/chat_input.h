@@ -1,8 +1,8 @@
 /* chat_input.h: the user's messages, from a terminal with line editing or from a pipe.
  *
- * On a terminal: editing and history by libedit, history kept in the user's data directory (mode 0600),
- * pasted text taken as it is. Everywhere: a line that ends in a backslash goes on in the next one, and
- * text between two """ may have any number of lines. One at a time; one thread. */
+ * On a terminal: editing and history by libedit; the history is stored in the user's data folder (mode 0600);
+ * pasted text is taken unchanged. Everywhere: a line that ends with a backslash continues on the next line, and
+ * text between two """ may have any number of lines. One instance at a time; one thread. */
 #ifndef CHIMERE_CLI_CHAT_INPUT_H
 #define CHIMERE_CLI_CHAT_INPUT_H
 
@@ -15,14 +15,14 @@ struct chat_input;
 struct chat_input_params {
     bool keep_history;
     const char *const
-        *commands; /* borrowed until close: completed by the tab key; ends with NULL */
+        *commands; /* borrowed until close: completed with the tab key; ends with NULL */
 };
 
 int chat_input_open(struct chat_input **out, const struct chat_input_params *p, struct err *e);
 void chat_input_close(struct chat_input *in);
 bool chat_input_is_terminal(const struct chat_input *in);
-/* The next message, without its final newline; released by mem_free. 1, or 0 at the end, or CHIMERE_E*;
- * CHIMERE_ECANCELLED: the user pressed Ctrl-C. */
+/* Reads the next message, without its final newline; free it with mem_free. Returns 1, 0 at the end, or
+ * CHIMERE_E*. CHIMERE_ECANCELLED: the user pressed Ctrl-C. */
 int chat_input_read(struct chat_input *in, char **text, struct err *e);
 
 #endif

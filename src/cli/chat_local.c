@@ -1,4 +1,4 @@
-/* chat_local.c: the chat's answers from a model in this process. */
+/* chat_local.c: answers of the chat from a model in this process. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 struct local {
     struct chat_backend b;
     struct chat_rig rig;
-    int done[2]; /* owned: a pipe that tells the waiting thread of the answer's end */
+    int done[2]; /* owned: a pipe that wakes the waiting thread at the end of the answer */
 };
 
 struct turn {
@@ -30,7 +30,7 @@ static void on_done(void *ud) {
     while (write(((struct turn *)ud)->done_fd, "", 1) < 0 && errno == EINTR) {}
 }
 
-/* Until the answer has ended; cancels it once when a stop is asked for. True: it was. */
+/* Waits until the answer has ended, and cancels it if a stop is requested. Returns true if it was cancelled. */
 static bool await(const struct local *l, struct answer *a, int stop_fd) {
     struct pollfd fds[2] = {{.fd = l->done[0], .events = POLLIN},
                             {.fd = stop_fd, .events = POLLIN}};

@@ -1,4 +1,4 @@
-/* chat_remote.c: the chat's answers from a server that speaks OpenAI's API, streamed. */
+/* chat_remote.c: answers of the chat from a server with OpenAI's API, streamed. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +25,7 @@ struct turn {
     bool stopped, cut;
     int64_t start_ns, first_ns;
     int32_t n_prompt, n_generated;
-    struct err err; /* what the stream itself reports */
+    struct err err; /* an error reported in the stream */
 };
 
 static void take(struct turn *t, struct buf *b, bool is_thought, const json_t *text) {
@@ -74,7 +74,7 @@ static bool is_cancelled(void *ud) {
     return t->stopped;
 }
 
-/* Only what the user said: every server has defaults of its own, and some refuse fields of others. */
+/* Only sends options that the user set: every server has its own defaults, and some refuse unknown fields. */
 static void add_options(json_t *q, const struct cfg *c) {
     static const struct {
         const char *option, *field;

@@ -21,12 +21,12 @@ static int stop_fd_of_handler = -1;
 static void on_interrupt(int sig) {
     (void)sig;
     int kept = errno;
-    if (write(stop_fd_of_handler, "", 1) < 0) errno = 0; /* full: a stop is on its way already */
+    if (write(stop_fd_of_handler, "", 1) < 0) errno = 0; /* pipe full: a stop is already pending */
     errno = kept;
 }
 
-/* On a terminal the handler stays for the whole chat: a Ctrl-C that comes just before or after an answer must
- * not end the program. */
+/* On a terminal the handler remains for the whole chat, because a Ctrl-C just before or after an answer must not
+ * end the program. */
 static void handle_interrupts(bool on) {
     struct sigaction act = {.sa_handler = on ? on_interrupt : SIG_DFL};
     sigaction(SIGINT, &act, NULL);
@@ -72,7 +72,7 @@ static json_t *message_of(const char *role, const char *text) {
     return json_pack("{s:s, s:s}", "role", role, "content", text);
 }
 
-/* All messages, the system message first; a new reference. */
+/* Returns all messages, beginning with the system message; a new reference. */
 static json_t *whole(const struct chat_session *s, struct err *e) {
     json_t *all = json_array(), *first = s->system ? message_of("system", s->system) : NULL;
     bool ok = all && (!s->system || (first && json_array_append_new(all, first) == 0)) &&
@@ -101,7 +101,8 @@ static void on_text(void *ud, bool is_thought, const char *text, size_t n) {
     struct show *w = ud;
     if (is_thought && !w->s->terminal) return;
     if (w->thinking != is_thought) show_border(w, is_thought);
-    if (!is_thought && !w->began) { /* templates put newlines between thinking and answer */
+    /* templates put newlines between thinking and answer; skip them */
+    if (!is_thought && !w->began) {
         while (n && *text == '\n') text++, n--;
         w->began = n > 0;
     }
@@ -109,13 +110,13 @@ static void on_text(void *ud, bool is_thought, const char *text, size_t n) {
     fflush(stdout);
 }
 
-/* Asks with the messages as they are; the answer is appended. */
+/* Requests an answer to the current messages and appends it. */
 static int request(struct chat_session *s, struct err *e) {
     json_t *all = whole(s, e);
     if (!all) return CHIMERE_EINVAL;
     char byte;
     while (read(s->stop[0], &byte, 1) == 1) {
-    } /* an interrupt that came too late for the last one */
+    } /* discard an interrupt that came too late for the previous answer */
     handle_interrupts(true);
     struct show show = {.s = s};
     const struct chat_ask q = {.messages = all,

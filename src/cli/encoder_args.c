@@ -35,7 +35,7 @@ int encoder_rig_open(struct encoder_rig *r, const struct cfg *c, const char *opt
     return rc;
 }
 
-/* Whether libllama is to run the file at path; opens r->gguf for it. */
+/* Decides whether libllama runs the file at path; opens r->gguf for it. */
 static int is_foreign(struct encoder_rig *r, const struct cfg *c, const char *path, bool *foreign,
                       struct err *e) {
     const struct llama_shim *shim;

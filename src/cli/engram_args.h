@@ -1,4 +1,4 @@
-/* engram_args.h: what the subcommands of `chimere engram` share. */
+/* engram_args.h: shared by the subcommands of `chimere engram`. */
 #ifndef CHIMERE_CLI_ENGRAM_ARGS_H
 #define CHIMERE_CLI_ENGRAM_ARGS_H
 
@@ -6,16 +6,17 @@
 #include "engram/build.h"
 #include "text/tok/tok.h"
 
-/* The tokenizer of -m; *n_vocab its tokens. */
+/* Opens the tokenizer of the model of -m; *n_vocab is its number of tokens. */
 int engram_args_tok(const struct cfg *c, struct tok **tok, struct err *e);
-/* Path of a table: as given where it names a file or holds a slash, else NAME.engram in the folder of
- * --engram-dir. */
+/* Writes the path of a table: name itself if it is a file or contains a slash, otherwise NAME.engram in the folder
+ * of --engram-dir. */
 int engram_args_path(const struct cfg *c, const char *name, char *out, size_t out_size,
                      struct err *e);
-/* The same for a table that is to be read: where the user has none of that name, the one that came with the program. */
+/* Does the same for a table that is read: if the user has none of that name, uses the one shipped with the
+ * program. */
 int engram_args_table(const struct cfg *c, const char *name, char *out, size_t out_size,
                       struct err *e);
-/* "30d", "12h", "2w", "90" (seconds) as seconds; "2026-11-21" or "now" as seconds since 1970. */
+/* Parses "30d", "12h", "2w", "90" (seconds) to seconds; and "2026-11-21" or "now" to seconds since 1970. */
 int engram_args_duration(const char *option, const char *text, double *seconds, struct err *e);
 int engram_args_date(const struct cfg *c, int64_t *seconds, struct err *e);
 

@@ -22,7 +22,7 @@ struct slice eval_code_program(const char *text, size_t n) {
         if (!line) break;
         bool is_python = (size_t)(line - open) >= 5 && !memcmp(open + 3, "py", 2);
         const char *close = memmem(line, (size_t)(text + n - line), "```", 3);
-        const char *end = close ? close : text + n; /* an answer that was cut */
+        const char *end = close ? close : text + n; /* no closing fence: the answer was cut */
         if (is_python || !any_python)
             best = (struct slice){line + 1, (size_t)(end - line - (end > line ? 1 : 0))};
         if (is_python) any_python = true;
@@ -33,7 +33,8 @@ struct slice eval_code_program(const char *text, size_t n) {
     return any ? best : (struct slice){text, n};
 }
 
-/* A program that ends before its tests does not write the mark, which it cannot know. */
+/* Appends the tests and a statement that prints a random mark. A program that ends before its tests cannot print
+ * the mark, because it does not know it. */
 static int write_program(struct buf *out, const json_t *item, struct slice program,
                          const char *mark) {
     const char *tests = json_string_value(json_object_get(json_object_get(item, "check"), "tests"));
@@ -55,7 +56,7 @@ int eval_code_judge(const json_t *item, const char *text, size_t n, bool *right,
     buf_init(&output, MAX_OUTPUT);
     struct sandbox_job job = {.argv = argv, .least = SANDBOX_FILTERED};
     sandbox_defaults(&job.limits);
-    /* A program of more than a megabyte is wrong, not an error. */
+    /* a program of more than a megabyte is a wrong answer, not an error */
     int rc = 0;
     if (!write_program(&program, item, eval_code_program(text, n), mark)) {
         job.input = program.p;

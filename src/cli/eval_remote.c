@@ -13,14 +13,14 @@ int eval_remote_open(struct eval_remote *x, const struct cfg *c, struct err *e) 
     return remote_open(&x->remote, c, e);
 }
 
-/* Calls of earlier turns have {name, arguments} in items, and OpenAI's form on the wire. */
+/* Converts calls of earlier turns: items contain {name, arguments}, the API uses OpenAI's form. */
 static json_t *wire_message(const json_t *message, size_t turn) {
     json_t *m = json_deep_copy(message), *calls = json_object_get(m, "tool_calls"), *call;
     size_t i;
     char id[64];
     json_array_foreach(calls, i, call) {
         const json_t *arguments = json_object_get(call, "arguments");
-        if (!arguments) continue; /* already in that form */
+        if (!arguments) continue; /* already in OpenAI's form */
         char *text = json_dumps(arguments, JSON_COMPACT);
         snprintf(id, sizeof id, "call_%zu_%zu", turn, i);
         json_array_set_new(calls, i,

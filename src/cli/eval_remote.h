@@ -1,4 +1,4 @@
-/* eval_remote.h: items of an evaluation answered by a running server with OpenAI's API, greedily. */
+/* eval_remote.h: answers items of an evaluation with a running server that has OpenAI's API, greedily. */
 #ifndef CHIMERE_CLI_EVAL_REMOTE_H
 #define CHIMERE_CLI_EVAL_REMOTE_H
 
@@ -9,10 +9,10 @@ struct eval_remote {
     struct remote remote;
 };
 
-/* Resolves --url and --url-model: at most one request. */
+/* Resolves --url and --url-model; sends at most one request. */
 int eval_remote_open(struct eval_remote *x, const struct cfg *c, struct err *e);
-/* As eval_host.answer; ud: the struct. Any number of threads. Calls are written in the form that the rules of
- * eval/README.md read, whatever the form of the model. */
+/* Like eval_host.answer; ud: the struct. Any number of threads. Calls are written in the form that the rules of
+ * eval/README.md parse, whatever the form of the model. */
 int eval_remote_answer(void *ud, const json_t *item, size_t index, struct eval_answer *out,
                        struct err *e);
 

@@ -32,7 +32,7 @@ int eval_strategy_init(struct eval_strategy *s, const char *text, const char *th
     s->think = *think == '{' ? json_loads(think, 0, &at) : json_string(think);
     if (!s->think)
         return err_set(e, CHIMERE_EINVAL, "--think: expected a mode or a JSON object: %s", at.text);
-    struct request a; /* refused now, not at the first item */
+    struct request a; /* to refuse invalid options now, not at the first item */
     request_init(&a);
     struct fields f = {.request = &a};
     rc = fields_think(&f, s->think, "think", e);
@@ -58,7 +58,7 @@ void eval_strategy_fini(struct eval_strategy *s) {
     *s = (struct eval_strategy){.seed = 0};
 }
 
-/* What the user said last, as difficulty reads it. */
+/* Returns the user's last message, from which the difficulty is computed. */
 static const char *question_of(const json_t *item) {
     const json_t *messages = json_object_get(item, "messages");
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
@@ -66,7 +66,7 @@ static const char *question_of(const json_t *item) {
     return text ? text : "";
 }
 
-/* The mode by probe and text; what the probe wrote is counted as thinking. */
+/* Chooses the mode from a probe and the text; tokens of the probe count as thinking. */
 static void set_auto(struct eval_strategy *s, const json_t *item, struct request *a,
                      struct eval_answer *out) {
     struct difficulty d;
@@ -99,7 +99,8 @@ int eval_strategy_answer(void *ud, const json_t *item, size_t index, struct eval
     const json_t *tools = json_object_get(item, "tools");
     if (json_array_size(tools)) a.tools = json_incref((json_t *)(uintptr_t)tools);
     a.max_tokens = (int32_t)json_integer_value(json_object_get(item, "max_tokens"));
-    a.sampling.seed = s->seed + 1000 * (uint64_t)index; /* candidates count on from there */
+    /* the seeds of the candidates continue from there */
+    a.sampling.seed = s->seed + 1000 * (uint64_t)index;
     int rc = set_thinking(s, item, &a, out, e);
     if (!rc) {
         const struct strategy_use u = {

@@ -67,9 +67,9 @@ static int fetch_model(const struct pull *p, const struct hub_ref *r, char *out,
     q.on_check = on_check;
     q.is_cancelled = is_cancelled;
     q.ud = &b;
-    /* so that an interrupted download notes how far it came */
+    /* so that an interrupted download records its progress */
     struct sigaction act = {.sa_handler = on_interrupt}, old;
-    sigset_t set, before; /* a server blocks it, to wait for it later */
+    sigset_t set, before; /* a server blocks the signal later, to wait for it */
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     interrupted = 0;
@@ -84,13 +84,13 @@ static int fetch_model(const struct pull *p, const struct hub_ref *r, char *out,
     return rc;
 }
 
-/* An option, or the variable that the hub's own client reads. */
+/* Returns the value of an option, or of the variable that the hub's own client reads. */
 static const char *option_or(const struct cfg *c, const char *option, const char *variable) {
     const char *v = cfg_origin(c, option) == CFG_DEFAULT ? cfg_env(variable) : NULL;
     return v ? v : cfg_str(c, option);
 }
 
-/* $VARIABLE, or NAME below $HF_HOME, or below the client's folder in the user's cache. */
+/* Writes the path $VARIABLE, or NAME in $HF_HOME, or NAME in the client's folder of the user's cache. */
 static bool client_path(const char *variable, const char *name, char *out, size_t size) {
     const char *own = cfg_env(variable), *hf = cfg_env("HF_HOME"), *xdg = cfg_env("XDG_CACHE_HOME"),
                *home = cfg_env("HOME");
@@ -102,7 +102,7 @@ static bool client_path(const char *variable, const char *name, char *out, size_
     return n > 0 && (size_t)n < size;
 }
 
-/* The token that the client's login has kept; owned, or NULL. */
+/* Reads the token that the client stored at login; owned, or NULL. */
 static char *kept_token(void) {
     char path[4096], *text;
     size_t n;
@@ -113,7 +113,7 @@ static char *kept_token(void) {
     return text;
 }
 
-/* What the name says, the folder of models, and in *found whether the file is there: then its path is in out. */
+/* Parses the name and finds the folder of models. *found: whether the file exists; then out is its path. */
 static int look_up(const struct cfg *c, const char *name, struct hub_ref *r, char dir[4096],
                    int *found, char *out, size_t out_size, struct err *e) {
     const char *own = cfg_str(c, "models-dir");

@@ -4,15 +4,15 @@
 
 #include "cli/cli.h"
 
-/* The table that cli_parse adds where a command has the option "model". */
+/* The options that cli_parse adds if the command has the option "model". */
 extern const struct cfg_opt hub_options[];
 
-/* The file behind a name that begins with "hf:": one that is there, else it is fetched, with a bar on
- * standard error. update: asks the hub also where there is one. parts: connections at once, 0: 4. */
+/* Returns the file for a name that begins with "hf:": an existing file, otherwise it is downloaded with a progress
+ * bar on standard error. update: asks the hub even if the file exists. parts: concurrent connections, 0: 4. */
 int hub_args_path(const struct cfg *c, const char *name, bool update, int parts, char *out,
                   size_t out_size, struct err *e);
 
-/* The same without a network: CHIMERE_ENOENT if the file is not on this machine. */
+/* Does the same without network access: CHIMERE_ENOENT if the file is not on this machine. */
 int hub_args_local(const struct cfg *c, const char *name, char *out, size_t out_size,
                    struct err *e);
 

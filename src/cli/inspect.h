@@ -1,4 +1,4 @@
-/* inspect.h: what `chimere inspect` found, and its two printers. */
+/* inspect.h: the result of `chimere inspect`, and its two printers. */
 #ifndef CHIMERE_CLI_INSPECT_H
 #define CHIMERE_CLI_INSPECT_H
 
@@ -18,7 +18,7 @@ struct inspect_type {
 };
 
 struct inspect_plan {
-    bool is_known; /* false: no family of ours, weights alone are known */
+    bool is_known; /* false: unknown architecture, only the size of the weights is known */
     int64_t n_ctx;
     int32_t n_seq, n_batch;
     uint64_t weight_bytes, cache_bytes, cache_bytes_per_tok, state_bytes, state_bytes_per_seq,
@@ -27,7 +27,7 @@ struct inspect_plan {
 
 struct inspection {
     const char *path;       /* view */
-    struct gguf *gguf;      /* owned; one of both is NULL */
+    struct gguf *gguf;      /* owned; either this or st is NULL */
     struct safetensors *st; /* owned */
     bool list_tensors, has_plan;
     uint32_t n_files;

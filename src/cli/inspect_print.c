@@ -1,4 +1,4 @@
-/* inspect_print.c: text for people, JSON for programs. */
+/* inspect_print.c: prints text for users and JSON for programs. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 static const char *const part_names[N_PART] = {"experts", "dense", "embedding", "output",
                                                "vectors"};
 
-/* Shortest decimal that reads back to the same single-precision number. */
+/* Writes the shortest decimal that gives the same single-precision number. */
 static void format_f32(char out[40], float v) {
     for (int digits = 1; digits <= 9; digits++) {
         snprintf(out, 40, "%.*g", digits, (double)v);
@@ -19,7 +19,7 @@ static void format_f32(char out[40], float v) {
     }
 }
 
-/* A number or boolean of a key. Not finite: quoted, as JSON has no word for it. */
+/* Writes a number or boolean of a key. Infinity and NaN are quoted, because JSON has no form for them. */
 static void format_item(char out[48], const struct gguf_kv *kv, uint64_t i) {
     double f;
     uint64_t u;
@@ -34,7 +34,7 @@ static void format_item(char out[48], const struct gguf_kv *kv, uint64_t i) {
     else str_f64(out, f);
 }
 
-/* Characters of s, at most max bytes of it; invalid UTF-8 as '?'. */
+/* Writes the characters of s, at most max bytes; invalid UTF-8 as '?'. */
 static void put_text(struct slice s, size_t max, bool is_json) {
     size_t n = s.n < max ? s.n : max;
     for (size_t i = 0; i < n;) {
@@ -182,7 +182,7 @@ static void json_string(struct slice s) {
     putchar('"');
 }
 
-/* Long arrays appear as what they hold, not in full: a vocabulary is not for reading. */
+/* Long arrays are summarised, not printed: a vocabulary is too long to read. */
 static void json_value(const struct gguf_kv *kv) {
     char item[48];
     struct slice s;

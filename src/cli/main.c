@@ -32,7 +32,7 @@ int cli_fail(const struct err *e) {
     return e->code == CHIMERE_EINVAL ? 2 : 1;
 }
 
-/* Commands that take a model take its name on a hub too; -hf NAME is short for -m hf:NAME. */
+/* Commands that take a model also accept its name on a hub; -hf NAME is short for -m hf:NAME. */
 static bool takes_hub(const struct cfg_opt *table, int argc, char **argv) {
     static char names[8][400];
     bool has_model = table == pull_options;
@@ -56,7 +56,7 @@ static const struct cfg_opt log_options[] = {
 /* clang-format on */
 
 /* clang-format off */
-/* How other programs spell our options; a row counts in commands that have the option. */
+/* Spellings of options in other programs; a row applies to commands that have the option. */
 static const struct cfg_opt spellings[] = {
 #define ALIAS(name, ours) {name, 0, CFG_ALIAS, ours, NULL, 0, 0, NULL, NULL}
     ALIAS("temperature", "temp"), ALIAS("max-tokens", "n-predict"), ALIAS("predict", "n-predict"),
@@ -113,8 +113,8 @@ void cli_tables(const struct cfg_opt *own, const struct cfg_opt *out[CLI_MAX_TAB
     out[n] = NULL;
 }
 
-static bool
-    as_manual; /* `chimere help --man COMMAND`: cli_parse prints the page instead of parsing */
+/* `chimere help --man COMMAND`: cli_parse prints the manual page instead of parsing */
+static bool as_manual;
 
 bool cli_parse(struct cfg **c, const struct cfg_opt *table, const char *usage, int argc,
                char **argv, int *status) {
@@ -141,7 +141,7 @@ static void usage(FILE *f) {
           f);
 }
 
-/* What could not be written must not look like success: a full disk, a closed pipe. */
+/* If output could not be written (a full disk, a closed pipe), the exit status must not be success. */
 static int end(int status) {
     errno = 0;
     bool failed = fflush(stdout) != 0 || ferror(stdout);
@@ -169,7 +169,7 @@ static const struct cli_command *find_command(const char *name) {
     return NULL;
 }
 
-/* help, help COMMAND, help --man [COMMAND], help --http */
+/* Runs help, help COMMAND, help --man [COMMAND] or help --http. */
 static int help(int argc, char **argv) {
     static char flag[] = "--help";
     as_manual = argc > 1 && strcmp(argv[1], "--man") == 0;
@@ -190,7 +190,8 @@ static int run(int argc, char **argv) {
     }
     const char *name = argv[1];
     if (strcmp(name, LLAMA_WORKER_COMMAND) == 0) return llama_worker();
-    if (strcmp(name, EXTRACT_COMMAND) == 0) return extract_child(argc, argv); /* in the sandbox */
+    /* the sandboxed child */
+    if (strcmp(name, EXTRACT_COMMAND) == 0) return extract_child(argc, argv);
     if (strcmp(name, "help") == 0) return help(argc - 1, argv + 1);
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         usage(stdout);

@@ -1,4 +1,4 @@
-/* manual.c: man pages and shell completions from the option tables. */
+/* manual.c: man pages and shell completions generated from the option tables. */
 #include "cli/manual.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ static bool names_file(const struct cfg_opt *o) {
     return o->arg && (strstr(o->arg, "FILE") || strstr(o->arg, "DIR") || strstr(o->arg, "FOLDER"));
 }
 
-/* text with a backslash before each character of `special`; in zsh's quotes a quote ends and resumes them. */
+/* Prints text with a backslash before each character of `special`. In zsh's quotes, a quote ends and reopens them. */
 static void put_escaped(const char *text, const char *special, bool zsh) {
     for (const char *p = text; *p; p++) {
         if (zsh && *p == '\'') fputs("'\\'", stdout);
@@ -45,14 +45,15 @@ static void put_escaped(const char *text, const char *special, bool zsh) {
     }
 }
 
-/* A list of choices separated by bars, by blanks. */
+/* Prints a list of choices, which are separated by bars, separated by blanks. */
 static void put_choices(const char *choices) {
     for (const char *p = choices; *p; p++) putchar(*p == '|' ? ' ' : *p);
 }
 
 /* ---- man pages ---- */
 
-/* roff reads a backslash, and a dot or a quote at the beginning of a line; a plain '-' may become a hyphen. */
+/* roff interprets a backslash, and a dot or a quote at the beginning of a line; it may turn a plain '-' into a
+ * hyphen. */
 static void put_roff(const char *text) {
     bool first = true;
     for (const char *p = text; *p; p++) {

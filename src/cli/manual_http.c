@@ -1,4 +1,4 @@
-/* manual_http.c: the HTTP reference, from the tables that the server itself reads. */
+/* manual_http.c: the HTTP reference, generated from the tables that the server uses. */
 #include <stdio.h>
 #include <string.h>
 
@@ -53,7 +53,7 @@ int manual_http(void) {
     buf_puts(&out, fields_head);
     fields_put_reference(&out);
     bool made = !out.failed;
-    if (made) fwrite(out.p, 1, out.n, stdout); /* main() reports what cannot be written */
+    if (made) fwrite(out.p, 1, out.n, stdout); /* main() reports write errors */
     buf_fini(&out);
     return !made;
 }

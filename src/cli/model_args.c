@@ -12,7 +12,7 @@
 #include "format/quant.h"
 #include "kernels/device.h"
 
-/* Models that have names of their own: the first file that is found. */
+/* Models with short names, and their files: the first file that exists is used. */
 static const struct own {
     const char *name, *files[3], *how;
 } own_models[] = {

@@ -1,4 +1,4 @@
-/* model_args.h: options that every command with a model shares, and opening one by them. */
+/* model_args.h: options that every command with a model shares, and opening a model with them. */
 #ifndef CHIMERE_CLI_MODEL_ARGS_H
 #define CHIMERE_CLI_MODEL_ARGS_H
 
@@ -25,23 +25,23 @@
     {"cache-type-v", 0, CFG_ENUM, "TYPE", "f16", 0, 0, "f32|f16|q8_0|q4_0", "type of cached values"}
 /* clang-format on */
 
-/* Opens the device and the model that the options name. On failure nothing is left open. */
+/* Opens the device and the model that the options name. On failure nothing remains open. */
 int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, struct err *e);
-/* The same, with experts placed by a plan for want; dev, vram_bytes and the two fields of n_cpu_moe come from the
- * options. CHIMERE_ELIMIT, with the numbers, if it does not fit. */
+/* Does the same, with experts placed by a memory plan for want. dev, vram_bytes and the two fields of n_cpu_moe
+ * are taken from the options. CHIMERE_ELIMIT, with the numbers, if it does not fit. */
 int model_args_open_planned(const struct cfg *c, const struct plan_params *want,
                             struct memory_plan *plan, struct dev **dev, struct model **m,
                             struct err *e);
-/* The file behind -m, or the shipped model; CHIMERE_ENOENT with a hint. */
+/* Writes the path of the file that -m names, or of the shipped model; CHIMERE_ENOENT with a hint. */
 int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err *e);
-/* The file of a model that has a name of its own (nano, smol); CHIMERE_ENOENT with a hint. */
+/* Writes the path of a model with a short name (nano, smol); CHIMERE_ENOENT with a hint. */
 int model_args_own(const char *name, char *out, size_t out_size, struct err *e);
-/* For the commands that talk. If no model is named, names the default: smol if it was fetched, else nano; and
- * says on standard error, unless quiet, which one answers. */
+/* For commands that converse. If no model is named, sets the default: smol if it was downloaded, otherwise nano.
+ * Prints to standard error, unless quiet, which one answers. */
 int model_args_talk(struct cfg *c, struct err *e);
 enum cpu_isa model_args_isa(const struct cfg *c);
-struct moe_keep model_args_keep(const struct cfg *c); /* EXPERT_OPTIONS */
+struct moe_keep model_args_keep(const struct cfg *c); /* from EXPERT_OPTIONS */
 uint32_t model_args_type(const struct cfg *c,
-                         const char *option); /* quant.h id of an option's type */
+                         const char *option); /* quant.h id of the type that an option names */
 
 #endif

@@ -1,4 +1,4 @@
-/* night_args.h: what every command that runs a night gives it. */
+/* night_args.h: what every command that runs a night passes to it. */
 #ifndef CHIMERE_CLI_NIGHT_ARGS_H
 #define CHIMERE_CLI_NIGHT_ARGS_H
 
@@ -6,9 +6,9 @@
 
 #include "cli/chat_args.h"
 
-/* The first n of each shipped skill whose items need no tools. */
+/* Appends the first n items of each shipped skill whose items need no tools. */
 int night_items(json_t *items, size_t n, struct err *e);
-/* struct night_host's encode; ud is the chat_rig. */
+/* The function `encode` of struct night_host; ud is the chat_rig. */
 int night_encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t **ids, size_t *n,
                  struct err *e);
 

@@ -12,7 +12,7 @@
 
 enum { MAX_UNIT = 64 << 10, MAX_PATH = 4096 };
 
-/* A word of ExecStart: quoted; systemd expands % and $ in it. */
+/* Writes a quoted word of ExecStart, in which systemd would expand % and $. */
 static void put_word(struct buf *b, const char *word) {
     buf_puts(b, " \"");
     for (; *word; ++word) {
@@ -23,7 +23,7 @@ static void put_word(struct buf *b, const char *word) {
     buf_putc(b, '"');
 }
 
-/* A timer may start several at once, after downtime: each waits for those before it. */
+/* After downtime, timers may start several services at once; so each service waits for those before it. */
 static int put_service(struct buf *b, const struct cfg *c, const struct schedule *s, size_t row,
                        struct err *e) {
     static const char *const passed[] = {"model", "night-dir", "db", "budget", "device"};
@@ -121,7 +121,7 @@ static void show(const struct schedule *s) {
     }
 }
 
-/* STEP=TIME */
+/* Parses STEP=TIME. */
 static int set_one(struct schedule *s, const char *arg, struct err *e) {
     char step[64];
     const char *eq = strchr(arg, '=');

@@ -59,7 +59,7 @@ int odo_args_store(const struct cfg *c, struct store **out, struct err *e) {
     return rc ? rc : store_open(out, given ? given : path, e);
 }
 
-/* A command that only answers continues without a home folder. */
+/* A command that only answers also works without a home folder. */
 static int open_store(struct odo_rig *r, const struct cfg *c, bool only_answers, struct err *e) {
     int rc = odo_args_store(c, &r->store, e);
     if (!rc || !only_answers || cfg_str(c, "db") || rc == CHIMERE_ENOMEM) return rc;
@@ -149,7 +149,8 @@ int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct backend *backend
         if (backend) rc = card_read(NULL, backend->name, &p.card, &known, e);
         else
             p.card =
-                (struct odo_card){.tools = true, .prompts = true}; /* what pipelines would do */
+                /* without a model, show what pipelines would do */
+                (struct odo_card){.tools = true, .prompts = true};
         if (backend && !rc && !known)
             log_info("odo: %s was never measured: tools and prompts of pipelines apply only where "
                      "a request names them; "

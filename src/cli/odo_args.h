@@ -1,4 +1,4 @@
-/* odo_args.h: the orchestrator behind a command: its options, and what they open. */
+/* odo_args.h: the orchestrator of a command: its options, and what they open. */
 #ifndef CHIMERE_CLI_ODO_ARGS_H
 #define CHIMERE_CLI_ODO_ARGS_H
 
@@ -41,29 +41,29 @@ struct odo_rig {
     struct store *store;
     struct docs *docs;
     struct encoder_rig embedder, ranker;
-    struct docs_models models; /* owned: over the two above */
+    struct docs_models models; /* owned: wraps the two above */
     struct web *web;           /* NULL: no source configured */
     struct odo *odo;
     struct mcp *mcp[ODO_RIG_MAX_MCP];
     int n_mcp;
 };
 
-/* A secret: what the file that an option names holds, without its line's end; *out NULL where the option is not set.
+/* Reads a secret from the file that an option names, without the line end; *out is NULL if the option is not set.
  * odo_args_forget wipes and frees it. */
 int odo_args_key(const struct cfg *c, const char *option, char **out, struct err *e);
 void odo_args_forget(char *key);
 
-/* The store of option db, else chimere.db in the user's data directory. */
+/* Opens the store of option db, or else chimere.db in the user's data folder. */
 int odo_args_store(const struct cfg *c, struct store **out, struct err *e);
 
-/* Somebody wants an orchestrator: one of the options that are for it alone is set. */
+/* Returns true if an option is set that only the orchestrator uses. */
 bool odo_args_are_given(const struct cfg *c);
 
-/* backend NULL: decisions alone. */
+/* backend NULL: only decisions. */
 int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct backend *backend, struct err *e);
-/* Everything but the orchestrator; *tools is the caller's. */
+/* Opens everything except the orchestrator; the caller owns *tools. */
 int odo_rig_tools(struct odo_rig *r, const struct cfg *c, struct tool_set **tools, struct err *e);
-/* Store and documents, without the orchestrator. */
+/* Opens store and documents, without the orchestrator. */
 int odo_rig_store(struct odo_rig *r, const struct cfg *c, struct err *e);
 void odo_rig_close(struct odo_rig *r);
 

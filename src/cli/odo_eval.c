@@ -78,7 +78,7 @@ static void print_arms(const json_t *arms) {
     }
 }
 
-/* By suite: the model alone against the orchestrator. */
+/* Compares, for each suite, the model alone with the orchestrator. */
 static void print_suites(const json_t *arms) {
     const json_t *against = json_object_get(json_array_get(arms, 1), "against");
     json_t *row;
@@ -129,7 +129,7 @@ int odo_eval(const struct cfg *c, struct odo *o, struct backend *bare, int32_t n
     return rc;
 }
 
-enum { CALIBRATE_ITEMS = 10 /* of each suite */, MAX_PATH = 4096 };
+enum { CALIBRATE_ITEMS = 10 /* items per suite */, MAX_PATH = 4096 };
 
 int odo_calibrate(const struct cfg *c, struct odo *o, struct backend *bare, int32_t n_worker,
                   struct err *e) {

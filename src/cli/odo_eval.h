@@ -1,4 +1,4 @@
-/* odo_eval.h: chimere odo eval: labelled items through the orchestrator, as a table. */
+/* odo_eval.h: chimere odo eval: runs labelled items through the orchestrator and prints a table. */
 #ifndef CHIMERE_CLI_ODO_EVAL_H
 #define CHIMERE_CLI_ODO_EVAL_H
 
@@ -6,11 +6,11 @@
 #include "base/config.h"
 #include "odo/odo.h"
 
-/* Files and folders of items are the command's arguments from the second on. */
+/* The command's arguments from the second on are files and folders of items. */
 int odo_eval(const struct cfg *c, struct odo *o, struct backend *bare, int32_t n_worker,
              struct err *e);
-/* `odo calibrate`: measures what the model gains from, by the items of the arguments or else the shipped suites, and
- * keeps its card. */
+/* `odo calibrate`: measures which parts help the model, with the items of the arguments or else the shipped
+ * suites, and stores its card. */
 int odo_calibrate(const struct cfg *c, struct odo *o, struct backend *bare, int32_t n_worker,
                   struct err *e);
 

@@ -1,4 +1,4 @@
-/* remote_args.h: a server elsewhere that speaks OpenAI's API, as the commands chat and bench name it. */
+/* remote_args.h: a remote server with OpenAI's API, as the options of chat and bench name it. */
 #ifndef CHIMERE_CLI_REMOTE_ARGS_H
 #define CHIMERE_CLI_REMOTE_ARGS_H
 
@@ -14,14 +14,14 @@
 /* clang-format on */
 
 struct remote {
-    char base[2048]; /* ends on /v1 */
+    char base[2048]; /* ends with /v1 */
     char model[256];
     const char *key; /* view of the options; NULL: none */
 };
 
-/* Finds the model's name where the options give none: one request. */
+/* Finds the model's name with one request if the options give none. */
 int remote_open(struct remote *r, const struct cfg *c, struct err *e);
-/* Text of a request body; mem_free. NULL: out of memory. */
+/* Returns the text of a request body, freed with mem_free. NULL: out of memory. */
 char *remote_body(const json_t *body, size_t *n);
 
 #endif

@@ -19,7 +19,7 @@ struct check {
     const struct cfg *c;
     const struct serve_params *p;
     int32_t n_seq;
-    struct memory_plan plan; /* of the first model */
+    struct memory_plan plan; /* memory plan of the first model */
     int status;
 };
 
@@ -30,7 +30,7 @@ static void note(struct check *k, int rc, const struct err *e) {
     if (!k->status) k->status = status;
 }
 
-/* The file that a model's name refers to; from a hub, its copy on this machine. */
+/* Finds the file that a model's name refers to; for a hub, its copy on this machine. */
 static int find_model(const struct cfg *c, const char *name, char *out, size_t size,
                       struct err *e) {
     char hub[512];
@@ -81,7 +81,7 @@ static int check_other(struct check *k, const char *item, struct err *e) {
     return rc;
 }
 
-/* An encoder: the header alone. */
+/* Checks an encoder; reads only its header. */
 static int check_encoder(struct check *k, const char *option, struct err *e) {
     const char *path = cfg_str(k->c, option);
     struct gguf *file;
@@ -106,7 +106,7 @@ static int check_pipelines(struct check *k, struct err *e) {
     if (!path && file_find_data("pipelines", beside, sizeof beside))
         return odo_args_are_given(k->c)
                    ? err_set(e, CHIMERE_ENOENT, "pipelines: the folder is not beside the program")
-                   : 0; /* the model is then served alone */
+                   : 0; /* in this case the server serves the model alone */
     int rc = pipeline_dir_open(&d, path ? path : beside, false, e);
     if (rc) return rc;
     struct pipeline_set *set = pipeline_hold(d);
@@ -117,7 +117,7 @@ static int check_pipelines(struct check *k, struct err *e) {
     return rc;
 }
 
-/* The folder of states, and the databases: writable, and of a version that this program knows. */
+/* Checks that the folder of states and the databases are writable and have a version that this program supports. */
 static int check_state_dir(struct check *k, struct err *e) {
     char path[4096];
     const char *dir = cfg_str(k->c, "state-dir");
@@ -155,7 +155,7 @@ static int check_mcp(const char *item, struct err *e) {
                : err_set(e, CHIMERE_EINVAL, "--mcp: expected NAME=COMMAND, got '%.80s'", item);
 }
 
-/* Problems do not hide each other: each check starts with an error of its own. */
+/* Each check begins with its own error, so that one problem does not hide another. */
 static void check_rest(struct check *k) {
     static int (*const checks[])(struct check * k, struct err * e) = {
         check_model, check_kwargs, check_pipelines, check_state_dir, check_db, check_folder};

@@ -22,7 +22,8 @@ void serve_keys_forget(char *text) {
     mem_free(text);
 }
 
-/* A file that is missing must not become a key that everybody can guess: what looks like a path is one. */
+/* Returns true if the value looks like a path. If the file is missing, the path must not become a key that anybody
+ * could guess. */
 static bool is_path(const char *value) {
     static const char *const ends[] = {".keys", ".key", ".txt", ".conf"};
     size_t n = strlen(value);
@@ -31,7 +32,7 @@ static bool is_path(const char *value) {
     return value[0] == '/' || str_starts(value, "./") || str_starts(value, "../");
 }
 
-/* One value of --api-key: a file, or keys separated by commas, as lines of a file. */
+/* Adds one value of --api-key, a file or keys separated by commas, as lines of a key file. */
 static int add_keys(const char *value, struct buf *out, struct err *e) {
     if (is_path(value) || file_exists(value)) {
         char *text = NULL;

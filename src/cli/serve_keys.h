@@ -5,11 +5,11 @@
 #include "base/config.h"
 #include "base/err.h"
 
-/* *out: the lines of all of --api-key (files, or keys themselves), or NULL; for serve_keys_forget. */
+/* *out: the lines of all values of --api-key (files, or keys themselves), or NULL; free it with serve_keys_forget. */
 int serve_keys_read(const struct cfg *c, char **out, struct err *e);
-/* Overwrites and frees; NULL is allowed. */
+/* Overwrites and frees the text; NULL is allowed. */
 void serve_keys_forget(char *text);
-/* Secrets that others on this machine may read are none: warns. path may be NULL. */
+/* Warns if other users of this machine can read the file with secrets. path may be NULL. */
 void serve_keys_warn(const char *path);
 
 #endif

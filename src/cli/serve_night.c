@@ -9,7 +9,7 @@
 #include "learn/night.h"
 #include "learn/night_clock.h"
 
-enum { AT_ONCE = 2 /* answers of the gate, which those of users join at once */ };
+enum { AT_ONCE = 2 /* answers of the gate in progress; answers of users join them immediately */ };
 
 struct serve_night {
     const struct cfg *c; /* borrowed */

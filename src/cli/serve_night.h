@@ -1,4 +1,4 @@
-/* serve_night.h: chimere serve --night: nights in the server's own process, while nobody asks. */
+/* serve_night.h: chimere serve --night: runs nights in the server's process while no user needs the engine. */
 #ifndef CHIMERE_CLI_SERVE_NIGHT_H
 #define CHIMERE_CLI_SERVE_NIGHT_H
 
@@ -15,7 +15,7 @@
 
 struct serve_night;
 
-/* c and r are borrowed until serve_night_close, which is before the engine's end. */
+/* c and r are borrowed until serve_night_close, which must be called before the engine is closed. */
 int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_rig *r,
                      struct err *e);
 void serve_night_close(struct serve_night *s);

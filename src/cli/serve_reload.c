@@ -20,7 +20,8 @@ static bool is_live(const char *name) {
     return false;
 }
 
-/* Options that are not given were chosen at the start: the model that answers, the orchestrator's database. */
+/* Options that the user did not give were chosen at the start: the model that answers, the orchestrator's
+ * database. */
 static int keep_chosen(const struct serve_reload *r, struct cfg *now, struct err *e) {
     static const char *const names[] = {"model", "db"};
     int rc = 0;
@@ -36,7 +37,8 @@ static bool is_same_text(const char *a, const char *b) {
 
 static bool is_same(const struct cfg *a, const struct cfg *b, const struct cfg_opt *o) {
     const char *const *x, *const *y;
-    if (o->type == CFG_STR || o->type == CFG_ENUM) /* cfg_text hides secrets */
+    /* compared by value, because cfg_text hides secrets */
+    if (o->type == CFG_STR || o->type == CFG_ENUM)
         return is_same_text(cfg_str(a, o->name), cfg_str(b, o->name));
     if (o->type != CFG_LIST) return is_same_text(cfg_text(a, o->name), cfg_text(b, o->name));
     size_t n = cfg_list(a, o->name, &x);

@@ -1,4 +1,4 @@
-/* serve_reload.h: what a running server takes over of its options on SIGHUP. */
+/* serve_reload.h: which options a running server applies again on SIGHUP. */
 #ifndef CHIMERE_CLI_SERVE_RELOAD_H
 #define CHIMERE_CLI_SERVE_RELOAD_H
 
@@ -6,16 +6,16 @@
 #include "serve/serve.h"
 
 struct serve_reload {    /* all borrowed */
-    const struct cfg *c; /* as the server was started */
+    const struct cfg *c; /* as at the start of the server */
     const char *usage;
     int argc;
     char **argv;
-    bool always_thinks; /* the template's variables say so, whatever --think says */
+    bool always_thinks; /* set by the template's variables, whatever --think is */
 };
 
-/* Reads files, environment and flags again. Taken over: the keys of --api-key, timeout, ping, grace, think and
- * what is logged. Other options that differ from those at the start are named in one line of the log. If
- * anything is refused, everything stays as it is. */
+/* Reads files, environment and flags again. Applied are the keys of --api-key, timeout, ping, grace, think and the
+ * log settings. Other options that differ from the start are named in one line of the log. If anything is refused,
+ * nothing changes. */
 void serve_reload_options(const struct serve_reload *r, struct server *s,
                           const struct serve_params *started);
 

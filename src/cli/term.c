@@ -4,7 +4,7 @@
 
 #include "base/os.h"
 
-/* Bytes of the control character at s[0..n), 0 where there is none: C0, DEL, and C1 as UTF-8. */
+/* Returns the length of the control character at s[0..n), 0 if there is none: C0, DEL, and C1 as UTF-8. */
 static size_t control_len(const char *s, size_t n) {
     unsigned char c = (unsigned char)s[0];
     if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) return 1;

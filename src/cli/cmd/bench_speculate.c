@@ -25,7 +25,7 @@ struct rig {
     struct seq **seqs;       /* owned [n_seq] */
     int32_t n_seq, n_step;
     struct sampler *sampler;        /* owned; greedy */
-    struct select_row *rows;        /* owned; NULL: whole rows are read in place */
+    struct select_row *rows;        /* owned; NULL: complete rows are read in place */
     struct drafter_request *drafts; /* owned [n_seq] */
     struct batch_item *runs;        /* owned [n_seq] */
     int32_t *n_kept;                /* owned [n_seq] */
@@ -69,7 +69,7 @@ int32_t bench_speculate_seqs(const struct bench_speculate *b) {
     return most;
 }
 
-/* A round keeps at most all that it verified. */
+/* A round keeps at most all tokens that it verified. */
 int64_t bench_speculate_ctx(const struct bench_speculate *b) {
     int64_t n = (int64_t)b->depth + (int64_t)n_steps(b) * (b->n_rate + 1) + LOOK_AHEAD;
     return (n + KV_PAGE - 1) / KV_PAGE * KV_PAGE;
@@ -81,7 +81,7 @@ static void observe(struct rig *r, int32_t n_seq, struct err *e) {
     if (r->drafter) r->drafter->ops->observe(r->drafter, r->runs, r->n_kept, r->follow, n_seq, e);
 }
 
-/* Back to the depth, where the next step begins. */
+/* Returns to the depth at which the next step begins. */
 static int rewind_all(struct rig *r, int32_t n_seq, struct err *e) {
     const struct bench_speculate *b = r->b;
     int rc = 0;
@@ -103,7 +103,7 @@ static int rewind_all(struct rig *r, int32_t n_seq, struct err *e) {
     return rc;
 }
 
-/* The fixed ids of a step, so that every depth and every engine routes alike. */
+/* Returns the fixed ids of a step, so that every depth and every engine has the same routing. */
 static const int32_t *ids_of(const struct rig *r, int32_t step, int32_t i, int32_t n) {
     return r->tokens + (int32_t)(((int64_t)step * 131 + (int64_t)i * 17) % (r->n_token - n));
 }
@@ -116,7 +116,7 @@ static int draft(struct rig *r, int32_t n_seq, int32_t step, int32_t k, struct e
     return r->drafter->ops->draft(r->drafter, r->drafts, n_seq, e);
 }
 
-/* One step that verifies n tokens of each sequence and chooses from each row. */
+/* Runs one step that verifies n tokens of each sequence, and chooses a token from each row. */
 static int verify(struct rig *r, int32_t n_seq, int32_t step, int32_t n, struct err *e) {
     const float *logits = NULL;
     struct select_args select = {.rows = r->rows};
@@ -134,7 +134,7 @@ static int verify(struct rig *r, int32_t n_seq, int32_t step, int32_t n, struct 
     return rc;
 }
 
-/* Slots of a draft of k that are accepted in this round. */
+/* Draws how many tokens of a draft of k are accepted in this round. */
 static int32_t draw_accepted(struct rig *r, int32_t k) {
     int32_t n = 0;
     while (n < k && rng_uniform(&r->rng) < r->b->rates[n]) n++;
@@ -163,7 +163,7 @@ static double median(double *x, int32_t n) {
 
 /* ---- the table ---- */
 
-/* n_step steps that verify n tokens of each sequence and keep one; the first more warms up. */
+/* Runs n_step steps that verify n tokens of each sequence and keep one, after one more step as warm-up. */
 static int time_verify(struct rig *r, int32_t n_seq, int32_t n, double *times, struct err *e) {
     int rc = rewind_all(r, n_seq, e);
     for (int32_t step = 0; step <= r->n_step && !rc; step++) {
@@ -175,8 +175,8 @@ static int time_verify(struct rig *r, int32_t n_seq, int32_t n, double *times, s
     return rc;
 }
 
-/* Median ms of steps, ms[1..BENCH_MAX_VERIFY]. Lengths take turns, so that a machine that changes its speed changes it
- * for all. */
+/* Computes the median ms of the steps, ms[1..BENCH_MAX_VERIFY]. The lengths alternate, so that a change of the
+ * machine's speed affects all of them. */
 static int time_all(struct rig *r, int32_t n_seq, double *ms, struct err *e) {
     int32_t n_time = r->b->n_repeat * r->n_step;
     for (int32_t k = 0; k < r->b->n_repeat; k++)
@@ -220,11 +220,11 @@ static int print_table(struct rig *r, json_t *array, struct err *e) {
 
 /* ---- the simulation ---- */
 
-struct arm { /* a depth */
+struct arm { /* the result for one draft depth */
     double tok_s, tokens_per_round, round_ms;
 };
 
-/* n_step rounds of depth k; adds to tokens and seconds. */
+/* Runs n_step rounds of depth k; adds to tokens and seconds. */
 static int run_rounds(struct rig *r, int32_t n_seq, int32_t k, double *tokens, double *s,
                       struct err *e) {
     int rc = rewind_all(r, n_seq, e);
@@ -234,15 +234,15 @@ static int run_rounds(struct rig *r, int32_t n_seq, int32_t k, double *tokens, d
         if (!rc) rc = verify(r, n_seq, step, 1 + k, e);
         if (rc) break;
         int32_t n = keep(r, n_seq, 1 + k, true);
-        if (k) observe(r, n_seq, e); /* plain decoding need not follow */
-        if (!step) continue;         /* it warmed up */
+        if (k) observe(r, n_seq, e); /* plain decoding does not need the drafter */
+        if (!step) continue;         /* warm-up */
         *tokens += n;
         *s += (double)(clock_ns() - start) * 1e-9;
     }
     return rc;
 }
 
-/* Depths take turns, so that a machine that changes its speed changes it for all. */
+/* The depths alternate, so that a change of the machine's speed affects all of them. */
 static int simulate(struct rig *r, int32_t n_seq, struct arm *arms, struct err *e) {
     int32_t n_arm = r->b->n_rate + 1;
     double *rates = mem_zalloc((size_t)n_arm * (size_t)r->b->n_repeat * sizeof *rates);
@@ -309,7 +309,7 @@ static int print_simulations(struct rig *r, json_t *array, struct err *e) {
 
 /* ---- the rig ---- */
 
-/* Rows of logits of the largest step. */
+/* Returns the number of rows of logits of the largest step. */
 static int32_t n_rows(const struct rig *r) {
     int32_t n = r->n_seq * (r->b->n_rate + 1);
     int32_t table = r->b->has_table ? BENCH_MAX_BATCH * BENCH_MAX_VERIFY : 0;

@@ -1,9 +1,9 @@
-/* cmd_bench.c: speed of prefill and decode, alone and together, at a depth; of verification (bench_speculate.h).
+/* cmd_bench.c: speed of prefill and decode, for one or several sequences, at a depth; and of verification
+ * (bench_speculate.h).
  *
- * Inside the timing window: the forward passes and, for decoding, the choice of the largest logit; on a
- * device, the selection that the engine's samplers read in place of whole rows.
- * Outside: loading, tokenising, text. Token ids are a fixed pseudo-random sequence. What is printed is the
- * median of the repetitions. */
+ * Inside the timing window: the forward passes and, for decoding, the choice of the largest logit; on a device,
+ * the selection that the engine's samplers read instead of complete rows. Outside: loading, tokenizing, text.
+ * Token ids are a fixed pseudo-random sequence. The printed value is the median of the repetitions. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -45,14 +45,14 @@ struct rig {
     struct seq **seqs;
     int32_t n_seq, batch, depth, n_prompt, n_gen, n_repeat;
     struct sampler *sampler; /* owned; greedy */
-    int32_t *tokens;         /* as many as the longest run needs */
-    struct select_row *rows; /* owned [n_seq]; NULL: whole rows are read in place */
+    int32_t *tokens;         /* for the longest run */
+    struct select_row *rows; /* owned [n_seq]; NULL: complete rows are read in place */
     double *rates;           /* owned [n_repeat] */
-    double bandwidth;        /* bytes a second */
+    double bandwidth;        /* bytes per second */
     double idle_watts;       /* NAN: not readable */
-    uint64_t cache_bytes;    /* of keys and values, one position */
+    uint64_t cache_bytes;    /* keys and values of one position */
     bool by_op;
-    struct moe_keep keep;             /* of the experts */
+    struct moe_keep keep;             /* which experts to keep */
     struct routing *routing;          /* owned; NULL: the routers choose */
     bool verifies;                    /* --verify or --speculate-as */
     struct bench_speculate speculate; /* filled if so */
@@ -96,22 +96,23 @@ static int decode(struct rig *r, int32_t n_seq, int32_t n, struct err *e) {
                 sampler_pick(r->sampler, logits + (int64_t)i * r->m->hp.n_vocab, NULL) < 0)
                 return err_set(e, CHIMERE_ENUMERIC, "the model's output is not finite");
             next[i] =
-                r->tokens[(step * n_seq + i) % r->n_gen]; /* fixed ids: every engine routes alike */
+                /* fixed ids, so that every engine has the same routing */
+                r->tokens[(step * n_seq + i) % r->n_gen];
         }
     }
     return 0;
 }
 
 struct result {
-    double median, sd; /* tokens a second */
-    double joules;     /* per token, of all that the counters see; NAN: not readable */
-    double n_launch;   /* kernels of one pass; 0: the device launches none */
+    double median, sd; /* tokens per second */
+    double joules;     /* per token, over all readable counters; NAN: not readable */
+    double n_launch;   /* kernel launches per pass; 0: the device launches none */
     double pass_us;    /* median */
-    int32_t n_op;      /* of one pass more, the longest first; 0: not timed */
+    int32_t n_op;      /* ops of one more pass, the longest first; 0: not timed */
     struct op_time ops[DEV_MAX_OPS];
-    struct load_stats load; /* of that pass */
-    struct tier_stats tier; /* of the measured repetitions; n_expert 0: no experts are on disk */
-    double seconds;         /* that they took */
+    struct load_stats load; /* weights loaded in that pass */
+    struct tier_stats tier; /* over the measured repetitions; n_expert 0: no experts are on disk */
+    double seconds;         /* duration of the measured repetitions */
 };
 
 static int by_size(const void *a, const void *b) {
@@ -125,7 +126,7 @@ static struct dev_stats stats_of(const struct rig *r) {
     return s;
 }
 
-/* A pass more with every op timed: a step of decoding, or the whole prompt. */
+/* Runs one more pass in which every op is timed: a decode step, or the whole prompt. */
 static int time_ops(struct rig *r, int32_t n_seq, bool is_decode, struct result *out,
                     struct err *e) {
     const struct ops *ops = r->m->dev->ops;
@@ -142,7 +143,7 @@ static int time_ops(struct rig *r, int32_t n_seq, bool is_decode, struct result 
     return rc ? rc : ops->status(r->m->dev, e);
 }
 
-/* out += what was counted since `before`. */
+/* Adds to out what was counted since `before`. */
 static void add_tier(const struct rig *r, const struct tier_stats *before, struct tier_stats *out) {
     struct tier_stats now;
     if (!experts_stats(forward_experts(r->f), &now)) return;
@@ -202,7 +203,7 @@ static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *
 
 /* ---- output ---- */
 
-/* Power of the machine while nothing is computed, in watts; NAN where no counter is readable. */
+/* Returns the power of the machine when idle, in watts; NAN if no counter is readable. */
 static double idle_watts(void) {
     struct energy_joules a, b;
     if (!energy_now(&a)) return NAN;
@@ -212,7 +213,8 @@ static double idle_watts(void) {
     return (energy_total(&b) - energy_total(&a)) / ((double)(clock_ns() - start) * 1e-9);
 }
 
-/* What one token of one sequence streams: weights, states, and the keys and values of half the way. */
+/* Returns the bytes that one token of one sequence reads: weights, states, and the keys and values of the depth
+ * plus half of the generated tokens. */
 static double bytes_per_tok(const struct rig *r) {
     return (double)model_bytes_per_tok(r->m) +
            (double)r->cache_bytes * (r->depth + (double)r->n_gen / 2);
@@ -300,7 +302,7 @@ static void print_ops(const struct result *x) {
            (unsigned long long)n, x->pass_us);
 }
 
-/* Weights that came for the pass: what runs beside the ops. */
+/* Prints the weights that were loaded during the pass, concurrently with the ops. */
 static void print_load(const struct load_stats *l) {
     if (!l->packed_bytes || !(l->pack_us > 0) || !(l->copy_us > 0)) return;
     printf("    beside them  %10.1f us: %d threads rearranged %.2f GB, %.1f GB/s\n", l->pack_us,
@@ -354,12 +356,12 @@ static int parse_list(const char *s, int32_t *out, int32_t max, int32_t *n, stru
     return *n ? 0 : err_set(e, CHIMERE_EINVAL, "--parallel: expected a list of numbers");
 }
 
-/* Positions of the longest test, for one sequence. */
+/* Returns the number of positions of the longest test, for one sequence. */
 static int64_t longest_test(const struct rig *r) {
     return (int64_t)r->depth + (r->n_prompt > r->n_gen ? r->n_prompt : r->n_gen) + KV_PAGE;
 }
 
-/* Placed as run and serve do, so that the figures are theirs. */
+/* Places the model as run and serve do, so that the results apply to them. */
 static int open_model(struct rig *r, const struct cfg *c, struct dev **dev, struct err *e) {
     struct plan_params want = {.n_ctx = longest_test(r), .n_seq = r->n_seq, .full_ctx = true};
     struct memory_plan plan = {0};
@@ -462,7 +464,7 @@ static int run_all(struct rig *r, const int32_t *parallel, int32_t n_parallel, j
     if (!rc && r->verifies) {
         r->speculate.m = r->m;
         r->speculate.batch = r->batch;
-        tear_down(r); /* the plan has room for one pool */
+        tear_down(r); /* the plan has memory for only one pool */
         rc = bench_speculate_run(&r->speculate, array, e);
     }
     return rc;

@@ -1,4 +1,4 @@
-/* cmd_chat.c: a conversation in the terminal, or with what a pipe brings. */
+/* cmd_chat.c: a conversation in the terminal, or with messages from a pipe. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static void show_error(const struct chat_session *s, const struct err *e) {
 
 static bool is_blank(const char *text) { return text[strspn(text, " \t\n")] == 0; }
 
-/* Until the user leaves. From a pipe, the first thing that goes wrong ends it. */
+/* Loops until the user leaves. With a pipe, the first error ends the loop. */
 static int converse(struct chat_session *s, struct chat_input *in, struct err *e) {
     bool asked_to_leave = false;
     while (!s->quit) {

@@ -1,4 +1,4 @@
-/* cmd_convert.c: a Hugging Face folder becomes a GGUF file. */
+/* cmd_convert.c: converts a Hugging Face folder to a GGUF file. */
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* cmd_cost.c: what a day of requests costs in electricity. Speed and energy are measured here, given, or modelled for
- * a card; each is printed with where it comes from. */
+/* cmd_cost.c: the cost of electricity of a day of requests. Speed and energy are measured here, given by options,
+ * or modelled for a card; the output states the origin of each. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,8 +13,9 @@
 #include "cli/model_args.h"
 #include "ramp/ramp_type.h"
 
-/* Loaded power as a share of the board's: 129 of 180 W were measured on an RTX 5060 Ti at one sequence (peers.first.watts
- * of bench/results). Idle power and the ratio of prefill to decode are round assumptions, printed as such. */
+/* Power under load as a share of the board's power: 129 of 180 W were measured on an RTX 5060 Ti with one sequence
+ * (peers.first.watts of bench/results). Idle power and the ratio of prefill to decode are rough assumptions, and
+ * are printed as such. */
 #define CARD_LOADED 0.72
 #define CARD_IDLE 0.10
 #define CARD_PREFILL 25
@@ -46,7 +47,7 @@ const struct cfg_opt cost_options[] = {
 
 static const struct {
     const char *name;
-    double watts; /* of the board, by its vendor */
+    double watts; /* of the board, as stated by its vendor */
 } boards[] = {
     {"rtx-3060-12g", 170},    {"rtx-3090-24g", 350}, {"rtx-4060-8g", 115},
     {"rtx-4060-ti-16g", 165}, {"rtx-4070-12g", 200}, {"rtx-4080-16g", 320},
@@ -62,11 +63,11 @@ struct cost {
     double prefill_j, decode_j; /* per token */
     double idle_w;
     char speed_from[256], energy_from[256], idle_from[256];
-    /* of a day */
+    /* per day */
     double busy_s, busy_kwh, idle_kwh, rest_kwh;
 };
 
-/* "0.25", "0.25/kWh". */
+/* Parses "0.25" or "0.25/kWh". */
 static int read_price(struct cost *k, const char *text, struct err *e) {
     char *end;
     k->price = strtod(text, &end);
@@ -113,7 +114,7 @@ static double row_real(const json_t *row, const char *key) {
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-/* Prefill and the first row of decoding, as bench measures them. */
+/* Takes prefill and the first row of decoding as bench measures them. */
 static int measure(struct cost *k, const struct cfg *c, struct err *e) {
     json_t *rows = json_array(), *row;
     size_t i;
@@ -150,7 +151,7 @@ static int measure(struct cost *k, const struct cfg *c, struct err *e) {
     return 0;
 }
 
-/* What the user says replaces what was measured or modelled. */
+/* Values given by the user replace measured or modelled ones. */
 static void take_given(struct cost *k, const struct cfg *c) {
     double watts = cfg_is_set(c, "watts") ? cfg_float(c, "watts") : NAN;
     bool has_speed = cfg_is_set(c, "speed"), has_prefill = cfg_is_set(c, "prefill-speed");
@@ -169,7 +170,7 @@ static void take_given(struct cost *k, const struct cfg *c) {
 
 static int compute(struct cost *k, struct err *e) {
     double prompt = k->n_request * k->n_prompt, answer = k->n_request * k->n_answer;
-    /* A test of 0 tokens was not measured and costs nothing. */
+    /* a test of 0 tokens was not measured and costs nothing */
     k->busy_s = (prompt > 0 ? prompt / k->prefill : 0) + (answer > 0 ? answer / k->decode : 0);
     double joules =
         (prompt > 0 ? prompt * k->prefill_j : 0) + (answer > 0 ? answer * k->decode_j : 0);

@@ -1,4 +1,4 @@
-/* cmd_detokenize.c: token ids from standard input as the bytes they stand for. */
+/* cmd_detokenize.c: writes the bytes of token ids read from standard input. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +18,8 @@ const struct cfg_opt detokenize_options[] = {
 
 enum { MAX_INPUT = 1 << 30 };
 
-/* Writes the tokens of text[0..n), ids separated by white space or commas. Bytes go out as they are:
- * what was not UTF-8 when it was tokenized comes back the same. */
+/* Writes the tokens of text[0..n), whose ids are separated by white space or commas. Bytes are not changed, so
+ * text that was not UTF-8 before tokenizing is restored. */
 static int write_tokens(const struct tok *t, char *text, bool special, struct err *e) {
     static const char separators[] = " \t\r\n,";
     struct tok_stream s;

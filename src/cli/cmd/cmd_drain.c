@@ -1,4 +1,5 @@
-/* cmd_drain.c: takes a server out of service: it refuses new work, and this waits until it has none. */
+/* cmd_drain.c: takes a server out of service: the server refuses new work, and the command waits until it has no
+ * work left. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +21,7 @@ const struct cfg_opt drain_options[] = {
     {0}};
 /* clang-format on */
 
-/* The first key of a line "KEY ... admin ..." of the text, which is changed; NULL: none. */
+/* Returns the key of the first line "KEY ... admin ..." of the text, which is modified; NULL: none. */
 static char *admin_key(char *text) {
     char *lines = NULL;
     for (char *line = strtok_r(text, "\n", &lines); line; line = strtok_r(NULL, "\n", &lines)) {
@@ -33,7 +34,7 @@ static char *admin_key(char *text) {
     return NULL;
 }
 
-/* One request; *status is the server's. */
+/* Sends one request; *status is the HTTP status. */
 static int ask(const char *url, const char *key, bool undo, int32_t *status, struct err *e) {
     static const char *const headers[] = {"Connection: close", NULL};
     const struct fetch_request q = {.url = url,

@@ -1,4 +1,4 @@
-/* cmd_dump.c: one tensor of a GGUF file as little-endian floats. */
+/* cmd_dump.c: writes one tensor of a GGUF file as little-endian floats. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 const struct cfg_opt dump_options[] = {{0}};
 
-enum { CHUNK = 1 << 14 }; /* elements decoded at once; a multiple of every block */
+enum { CHUNK = 1 << 14 }; /* elements decoded together; a multiple of every block size */
 
 static int dump(const struct gguf_tensor *t, struct err *e) {
     const struct quant_traits *q = quant_traits(t->type);
@@ -19,7 +19,7 @@ static int dump(const struct gguf_tensor *t, struct err *e) {
         return err_set(e, CHIMERE_EUNSUPPORTED,
                        "tensor %s: expected a type that stands for floats, got %s", t->name,
                        q->name);
-    /* rows with a scale of their own are decoded one by one */
+    /* rows with their own scale are decoded one by one */
     size_t chunk = q->head_bytes ? (size_t)t->ne[0] : CHUNK;
     uint64_t row_bytes = 0;
     float *out = mem_alloc_array(chunk, sizeof *out);

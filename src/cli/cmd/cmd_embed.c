@@ -1,4 +1,4 @@
-/* cmd_embed.c: lines of standard input -> vectors, one JSON object a line. */
+/* cmd_embed.c: converts lines of standard input to vectors, one JSON object per line. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static int print_vector(const float *x, int32_t n, int64_t index, int32_t n_tok,
     return rc;
 }
 
-/* The next line without its end; false behind the last. */
+/* Reads the next line without its line end; false at the end. */
 static bool next_line(struct buf *line) {
     buf_clear(line);
     int ch = getchar();

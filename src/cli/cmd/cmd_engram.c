@@ -1,4 +1,4 @@
-/* cmd_engram.c: n-gram memory: tables from texts, and what can be done with tables. */
+/* cmd_engram.c: n-gram memory: builds tables from texts, and works with tables. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -138,7 +138,7 @@ int engram_args_date(const struct cfg *c, int64_t *seconds, struct err *e) {
     return 0;
 }
 
-/* The first argument behind the subcommand, as a table's path. */
+/* Returns the path of the table that the first argument after the subcommand names. */
 static int table_argument(const struct cfg *c, char *out, size_t out_size, struct err *e) {
     if (!cfg_pos(c, 1)) return err_set(e, CHIMERE_EINVAL, "%s: expected a table", cfg_pos(c, 0));
     return engram_args_table(c, cfg_pos(c, 1), out, out_size, e);
@@ -160,7 +160,7 @@ static void show_index(void *ud, uint64_t done, uint64_t total) {
     bool *begun = ud;
     if (!begun) return;
     if (!*begun) {
-        progress_end(); /* of reading */
+        progress_end(); /* of the reading phase */
         progress_begin("index", total, false);
     }
     *begun = true;
@@ -179,7 +179,7 @@ static int build_from(const struct cfg *c, struct engram_ingest *in, char **file
     return rc;
 }
 
-/* The files behind all arguments from the i-th on, and their bytes together. */
+/* Lists the files of all arguments from the i-th on, and their total size. */
 static int all_files(const struct cfg *c, int i, char ***files, size_t *n, uint64_t *bytes,
                      struct err *e) {
     *files = NULL;
@@ -326,7 +326,8 @@ static int run_merge(const struct cfg *c, struct err *e) {
     return rc ? rc : revise(c, out, in, n, &r, e);
 }
 
-/* Of one table, in its place unless -o says otherwise; of one that came with the program, the user's own of that name. */
+/* Revises one table, in place unless -o is given. If the table was shipped with the program, the output is the
+ * user's table of that name. */
 static int revise_one(const struct cfg *c, struct engram_revision *r, struct err *e) {
     char in[4096], out[4096];
     int rc = table_argument(c, in, sizeof in, e);
@@ -341,7 +342,8 @@ static int run_decay(const struct cfg *c, struct err *e) {
     int rc = engram_args_duration("--half-life", cfg_str(c, "half-life"), &r.half_life, e);
     if (!rc) rc = engram_args_duration("--drop", cfg_str(c, "drop"), &r.drop, e);
     if (!rc) rc = engram_args_date(c, &r.now, e);
-    if (!rc && !r.now) r.now = (int64_t)time(NULL) / 86400 * 86400; /* today: the same all day */
+    /* today, so that the result is the same all day */
+    if (!rc && !r.now) r.now = (int64_t)time(NULL) / 86400 * 86400;
     return rc ? rc : revise_one(c, &r, e);
 }
 
@@ -351,7 +353,7 @@ static int run_forget(const struct cfg *c, struct err *e) {
     return revise_one(c, &r, e);
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 static json_t *stats_json(const char *path, const struct engram_table *t) {
     struct engram_info i;
@@ -407,7 +409,7 @@ static void print_stats(const json_t *o) {
         printf("  ... %zu more (--json lists all)\n", json_array_size(sources) - shown);
 }
 
-/* Opens the table of the first argument for reading by tools; with the tokenizer where tok is given. */
+/* Opens the table of the first argument; also its tokenizer if tok is not NULL. */
 static int open_argument(const struct cfg *c, struct tok **tok, struct engram_table **t, char *path,
                          size_t path_size, struct err *e) {
     int rc = table_argument(c, path, path_size, e);

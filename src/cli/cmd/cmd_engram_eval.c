@@ -1,4 +1,4 @@
-/* cmd_engram_eval.c: chimere engram eval: what a table is worth, and the weights of its mixture. */
+/* cmd_engram_eval.c: chimere engram eval: measures the value of a table and fits the weights of its mixture. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "eval/mixture.h"
 #include "model/vocab.h"
 
-/* The documents of the texts given, in halves: to fit on, and to report. */
+/* One half of the documents of the given texts: one half to fit on, one to report on. */
 struct half {
     struct mixture_doc *docs; /* owned [cap]; tokens owned */
     size_t n, cap, n_tok;
@@ -38,7 +38,7 @@ static int take_doc(void *ud, const int32_t *ids, size_t n, struct err *e) {
     struct texts *t = ud;
     uint64_t hash = hash_bytes(ids, n * sizeof *ids, 0);
     if (bsearch(&hash, t->known, t->n_table, sizeof hash, by_value)) {
-        t->n_known++; /* stands in the table: left out */
+        t->n_known++; /* the table contains it: left out */
         return 0;
     }
     struct half *h = &t->halves[t->n_doc++ % 2];
@@ -163,7 +163,7 @@ static int report(struct evaluation *x, const char *path, struct err *e) {
     return rc;
 }
 
-/* Sorted hashes of the table's documents: *out by mem_free. */
+/* Returns the number of the table's documents and their sorted hashes in *out, freed with mem_free. */
 static size_t known_docs(const struct engram_table *t, uint64_t **out) {
     struct engram_info info;
     struct engram_doc d;

@@ -1,4 +1,5 @@
-/* cmd_engram_examples.c: chimere engram examples: validated answers by domain, found by nearness of meaning. */
+/* cmd_engram_examples.c: chimere engram examples: validated answers per domain, found by the similarity of their
+ * meaning. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -83,7 +84,7 @@ static const char *string_of(const json_t *row, const char *a, const char *b) {
     return s ? s : json_string_value(json_object_get(row, b));
 }
 
-/* Examples that go into the store together: so many a transaction. */
+/* BATCH: examples that are added in one transaction. */
 enum { BATCH = 512, MAX_FILE = 1 << 30 };
 
 struct adding {
@@ -91,10 +92,10 @@ struct adding {
     const struct cfg *c;
     const char *domain;
     int64_t at_ms;
-    bool
-        is_check; /* the lines are looked at, nothing is added: a bad one is found before the first goes in */
+    /* the lines are only checked, so that an invalid one is found before any is added */
+    bool is_check;
     struct store_example rows[BATCH]; /* texts: views of json */
-    json_t *json[BATCH];              /* references of ours [n] */
+    json_t *json[BATCH];              /* owned references [n] */
     float *vecs;                      /* owned [BATCH, embed_size] */
     int64_t ids[BATCH];
     size_t n;
@@ -109,7 +110,7 @@ static int add_batch(struct adding *a, struct err *e) {
     return rc;
 }
 
-/* One line of a file: {"question" or "q", "answer" or "a", "score", "source"}. Takes the reference. */
+/* Adds one line of a file: {"question" or "q", "answer" or "a", "score", "source"}. Takes ownership of row. */
 static int add_line(struct adding *a, json_t *row, struct err *e) {
     struct store_example x = {.domain = a->domain,
                               .question = string_of(row, "question", "q"),
@@ -159,7 +160,7 @@ static int add_text(struct adding *a, const char *path, const char *text, size_t
     return rc;
 }
 
-/* What the arguments name, one behind the other; standard input is read but once. */
+/* The inputs that the arguments name, in order; standard input can be read only once. */
 struct input {
     char *text; /* owned */
     size_t n;
@@ -195,11 +196,12 @@ static int add_all(struct rig *r, const struct cfg *c, struct adding *a, const s
     if (!rc && !cfg_bool(c, "quiet")) progress_begin("examples", a->n_line, false);
     if (!rc) {
         rc = add_inputs(a, in, e);
-        int last = add_batch(a, rc ? NULL : e); /* what came before a failure stays */
+        int last = add_batch(a, rc ? NULL : e); /* examples added before a failure are kept */
         progress_end();
         if (!rc) rc = last;
     }
-    /* a search makes the index of a large domain and keeps its centres: here and not at a request */
+    /* A search builds the index of a large domain and stores its centres, so that the first request need not do
+     * it. */
     struct examples_hits h = {.n = 0};
     if (!rc && a->n_added && engram_vec_is_built_in())
         rc = examples_search(r->examples, a->domain, r->vec, 1, -1, &h, e);

@@ -40,14 +40,15 @@ const struct cfg_opt eval_options[] = {
 
 /* ---- suites ---- */
 
-/* A path, or a skill of the shipped folder. */
+/* Loads a path, or a skill of the shipped folder. */
 static int load_suite(json_t *items, const char *suite, size_t n, struct err *e) {
     char path[4096], name[512];
     bool known = file_exists(suite);
     if (known) snprintf(path, sizeof path, "%s", suite);
     snprintf(name, sizeof name, "eval/%s.jsonl", suite);
     if (!known && !strchr(suite, '/') && file_find_data(name, path, sizeof path) == 0) known = true;
-    snprintf(name, sizeof name, "eval/%s/%s.jsonl", suite, suite); /* not of the default run */
+    /* suites that are not part of the default run */
+    snprintf(name, sizeof name, "eval/%s/%s.jsonl", suite, suite);
     if (!known && (strchr(suite, '/') || file_find_data(name, path, sizeof path) != 0)) {
         err_set(e, CHIMERE_ENOENT, "--suite: no skill, file or folder named '%s'", suite);
         err_hint(e, "skills are the files of the folder eval, without .jsonl");
@@ -135,7 +136,8 @@ static int print_result(const struct cfg *c, json_t *o, void (*print)(const json
     return rc;
 }
 
-/* Workers: enough that the slots are never idle, few enough that the engine's queue holds all they ask. */
+/* Returns the number of workers: enough that the slots are never idle, but so few that the engine's queue can hold
+ * all their requests. */
 static int32_t n_worker(const struct strategy *s, int32_t n_seq) {
     int32_t n = 2 * n_seq / (s->n > 0 ? s->n : 1), most = 192 / (s->n > 0 ? s->n : 1);
     if (n > most) n = most;
@@ -181,7 +183,7 @@ static int eval_skills(const struct cfg *c, struct err *e) {
     return rc;
 }
 
-/* The same items asked of a running server. */
+/* Runs the same items on a running server. */
 static int eval_endpoint(const struct cfg *c, struct err *e) {
     struct eval_remote x;
     json_t *items = json_array(), *run;

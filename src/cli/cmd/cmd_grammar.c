@@ -1,9 +1,9 @@
-/* cmd_grammar.c: compiles a grammar and matches a whole text against it, by bytes and, with -m, token by
- * token under the masks: both must say the same.
+/* cmd_grammar.c: compiles a grammar and matches a whole text against it, byte by byte and, with -m, also token by
+ * token with the masks; both results must be equal.
  *
- * Standard output: "yes", or "no: byte N" where N is the offset of the first byte that cannot stand
- * there, or the length of a text that ends too early. Exit 0 for yes; 1 for no, and for a grammar that
- * is refused (standard error says why). Without --check: the size of the automaton. */
+ * Standard output: "yes", or "no: byte N". N is the offset of the first byte that is not allowed, or the length of
+ * a text that ends too early. Exit status 0 for yes; 1 for no, and for a grammar that is refused (standard error
+ * has the reason). Without --check: the size of the automaton. */
 #include <stdio.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ static int load_tok(struct tok **t, const char *path, struct err *e) {
     return rc;
 }
 
-/* A vocabulary of the 256 bytes, for checks without a model. */
+/* Makes a vocabulary of the 256 bytes, for checks without a model. */
 static int byte_vocab(struct grammar_vocab **v, struct err *e) {
     char bytes[256];
     struct slice pieces[256];
@@ -61,7 +61,7 @@ static int byte_vocab(struct grammar_vocab **v, struct err *e) {
     return grammar_vocab_new(v, 256, pieces, NULL, e);
 }
 
-/* 0, or CHIMERE_EREFUSED with the offset in *at. */
+/* Returns 0, or CHIMERE_EREFUSED with the offset in *at. */
 static int check_bytes(struct grammar_matcher *m, const char *text, size_t n, size_t *at,
                        struct err *e) {
     struct grammar_state *s;
@@ -81,17 +81,17 @@ struct token_check {
     struct grammar_state *s;
     struct tok_stream stream;
     uint64_t *bits; /* owned */
-    size_t at;      /* bytes accepted */
+    size_t at;      /* number of accepted bytes */
 };
 
-/* One token: the mask and the automaton must agree about it. */
+/* Checks one token: the mask and the automaton must agree about it. */
 static int check_token(struct token_check *c, int32_t id, bool is_first, struct err *e) {
     size_t n_good = 0;
     struct slice shown = tok_stream_bytes(&c->stream, id), piece = tok_piece(c->t, id);
     int rc = grammar_mask(c->s, c->bits);
     if (rc) return err_set(e, rc, "grammar: the automaton outgrows its memory at byte %zu", c->at);
     bool allowed = c->bits[id / 64] >> id % 64 & 1;
-    /* the space that encoding put before the text is no part of it */
+    /* the space that encoding put before the text is not part of it */
     bool is_whole = !is_first || shown.n == piece.n;
     rc = grammar_accept_bytes(c->s, shown.p, shown.n, &n_good);
     c->at += n_good;
@@ -120,7 +120,7 @@ static int check_tokens(struct grammar_matcher *m, struct token_check *c, const 
     return rc;
 }
 
-/* The answer by bytes; with t, the one by tokens must be the same. */
+/* Checks the text byte by byte; with t also token by token, with the same result. */
 static int check_text(const struct grammar *g, const struct tok *t, const char *text, size_t n,
                       size_t *at, struct err *e) {
     struct grammar_vocab *v = NULL;

@@ -1,4 +1,4 @@
-/* cmd_imatrix.c: importance matrix of a model over a text, for quantize --imatrix. */
+/* cmd_imatrix.c: computes the importance matrix of a model over a text, for quantize --imatrix. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

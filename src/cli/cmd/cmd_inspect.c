@@ -1,4 +1,4 @@
-/* cmd_inspect.c: what is in a model file, without reading its weights. */
+/* cmd_inspect.c: shows the content of a model file without reading its weights. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -94,7 +94,7 @@ static int gather_safetensors(struct inspection *x, struct err *e) {
     return 0;
 }
 
-/* A GGUF file unless the name says otherwise. */
+/* Opens the file as GGUF unless its name has another extension. */
 static int open_file(struct inspection *x, struct err *e) {
     int rc;
     if (str_ends(x->path, ".safetensors") || str_ends(x->path, ".json") || fs_is_folder(x->path)) {
@@ -108,7 +108,8 @@ static int open_file(struct inspection *x, struct err *e) {
     return rc;
 }
 
-/* The plan of a run as the engine would make it; without a family of ours, weights alone are known. */
+/* Computes the memory plan of a run as the engine would. If the architecture is unknown, only the size of the
+ * weights is known. */
 static void plan_memory(struct inspection *x, const struct cfg *c) {
     struct plan_params want = {.n_ctx = cfg_int(c, "ctx-size"),
                                .n_seq = (int32_t)cfg_int(c, "parallel"),
@@ -134,7 +135,7 @@ static void plan_memory(struct inspection *x, const struct cfg *c) {
                                     .total_bytes = p.total_bytes};
 }
 
-/* The plan of a run on a GPU, or in so much memory, as `serve` prints it. */
+/* Prints the plan of a run on a GPU, or within a given amount of memory, as `serve` prints it. */
 static int print_run_plan(const struct inspection *x, const struct cfg *c, struct err *e) {
     const struct device_params device = {.name = cfg_str(c, "device"),
                                          .vram_bytes =
@@ -162,7 +163,7 @@ static int print_run_plan(const struct inspection *x, const struct cfg *c, struc
     return rc;
 }
 
-/* Prints tensors that have no place in the model; *n_unread: how many. */
+/* Prints the tensors that the model does not use; *n_unread: their number. */
 static int check_file(const struct inspection *x, size_t *n_unread, struct err *e) {
     struct hparams *hp = mem_zalloc(sizeof *hp);
     *n_unread = 0;

@@ -1,4 +1,4 @@
-/* cmd_key.c: API keys in the folder that serve keeps its states in. The secret is shown once and not stored. */
+/* cmd_key.c: API keys in the folder in which serve stores its states. The secret is shown once and not stored. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -76,7 +76,7 @@ static int find_name(void *ud, const struct store_key *k) {
     return 1;
 }
 
-/* The limits that the command line names; others stay. */
+/* Sets the limits that the command line names; others are not changed. */
 static void take_limits(const struct cfg *c, struct store_key *k) {
     if (cfg_origin(c, "active") != CFG_DEFAULT) k->max_active = (int32_t)cfg_int(c, "active");
     if (cfg_origin(c, "per-minute") != CFG_DEFAULT)

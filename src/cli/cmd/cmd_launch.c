@@ -1,5 +1,5 @@
-/* cmd_launch.c: starts a coding agent so that it talks to a running server: only its environment and options differ
- * from a plain start, and nothing is written to its files. */
+/* cmd_launch.c: starts a coding agent that uses a running server. Only its environment and options differ from a
+ * normal start; its files are not changed. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ struct launch {
     struct remote server;
     char root[2048];           /* the server's address without /v1 */
     char text[MAX_ARGS][2400]; /* what args point to */
-    char *args[MAX_ARGS];      /* options that come before the user's */
+    char *args[MAX_ARGS];      /* options that are put before the user's */
     int n_arg;
     char *config; /* owned, or NULL */
 };
@@ -36,8 +36,8 @@ static void add_arg(struct launch *l, const char *text) {
     l->n_arg++;
 }
 
-/* A base address with /v1 asks for /v1/v1; the version header of its first line differs with each session and would
- * spoil the prompt cache. */
+/* With /v1 in the base address, the agent would request /v1/v1. Its attribution header differs in each session and
+ * would make the prompt cache useless. */
 static int set_claude(struct launch *l, struct err *e) {
     static const char *const models[] = {
         "ANTHROPIC_MODEL", "ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL",
@@ -100,9 +100,9 @@ static const struct {
               {"opencode", "opencode-ai", set_opencode}};
 enum { N_AGENT = sizeof agents / sizeof *agents };
 
-/* Does not come back unless the program cannot be started. */
+/* Returns only if the program cannot be started. */
 static int launch(const struct cfg *c, size_t agent, int n_rest, char **rest, struct err *e) {
-    static struct launch l; /* 40 KB, and the process becomes another */
+    static struct launch l; /* 40 KB; static, because the process is replaced by the agent */
     int rc = remote_open(&l.server, c, e);
     if (rc) {
         err_hint(e, "start one with: chimere serve -m FILE --ctx 65536");

@@ -1,4 +1,4 @@
-/* cmd_logits.c: raw logits of given tokens, for comparisons. */
+/* cmd_logits.c: prints the raw logits of given tokens, for comparisons. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* cmd_night.c: chimere night: one night of learning, what nights did, and the way back. */
+/* cmd_night.c: chimere night: runs one night of learning, shows what nights did, and reverts to an earlier night. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -179,7 +179,7 @@ static int run(const struct cfg *c, struct err *e) {
     return rc;
 }
 
-/* ---- looking, and the way back ---- */
+/* ---- show and revert ---- */
 
 static int show(const struct cfg *c, const struct nights *n, int64_t night, struct err *e) {
     json_t *record;
@@ -236,7 +236,7 @@ static int status(const struct nights *n) {
     return 0;
 }
 
-/* Without a number: to the parent of the night that serves. */
+/* Without a number, returns to the parent of the current night. */
 static int rollback(const struct cfg *c, struct nights *n, struct err *e) {
     int64_t to = 0;
     json_t *r = NULL;
@@ -258,7 +258,7 @@ static int rollback(const struct cfg *c, struct nights *n, struct err *e) {
     return rc;
 }
 
-/* As JSONL on standard output; counts on standard error. */
+/* Writes JSONL to standard output and counts to standard error. */
 static int export_lines(const struct cfg *c, struct err *e) {
     const char *form = cfg_str(c, "form");
     bool sft = !strcmp(form, "sft");
@@ -322,7 +322,7 @@ static int find_key(void *ud, const struct store_key *k) {
     return 1;
 }
 
-/* Keys of a file are in no store: they are named by their identity. */
+/* Keys from a key file are in no store, so they are named by their identity. */
 static int person_of(struct store *s, const char *key, const char *user, struct key_wish *w,
                      struct store_person *p, struct err *e) {
     *w = (struct key_wish){.name = key};

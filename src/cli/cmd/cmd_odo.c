@@ -1,4 +1,4 @@
-/* cmd_odo.c: the orchestrator from the command line: what it would decide, its documents, one answer. */
+/* cmd_odo.c: the orchestrator on the command line: its decisions, its documents, a single answer. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -137,7 +137,7 @@ static int open_remote(const struct cfg *c, struct backend **out, struct err *e)
     return rc;
 }
 
-/* What ask and eval do with an orchestrator and the model below it. */
+/* A function that ask and eval run with an orchestrator and the model below it. */
 typedef int (*with_odo)(const struct cfg *c, struct odo *o, struct backend *backend,
                         const struct sampler_params *sampling, struct err *e);
 
@@ -158,7 +158,7 @@ static int with_remote(const struct cfg *c, with_odo run, struct err *e) {
     return rc;
 }
 
-/* The orchestrator alone, in front of a server elsewhere. */
+/* Serves the orchestrator alone, in front of a remote server. */
 static int serve_remote(const struct cfg *c, struct err *e) {
     struct backend *backend;
     struct catalog *catalog = NULL;
@@ -244,7 +244,7 @@ static int ask_with(const struct cfg *c, struct odo *o, struct backend *backend,
 
 static int ask_one(const struct cfg *c, struct err *e) {
     struct request a = {0};
-    int rc = question(&a, c, e); /* before minutes of loading */
+    int rc = question(&a, c, e); /* check this before minutes of loading */
     if (rc) return rc;
     request_fini(&a);
     return cfg_str(c, "backend") ? with_remote(c, ask_with, e) : with_local(c, 2, ask_with, e);
@@ -396,7 +396,7 @@ static int show_memory(const struct cfg *c, struct err *e) {
     return rc;
 }
 
-/* pin, unpin, forget: which of them the command's first word says. */
+/* Runs pin, unpin or forget, according to the first word of the command. */
 static int change_memory(const struct cfg *c, struct err *e) {
     struct odo_rig r = {0};
     char owner[MEMORY_MAX_OWNER];

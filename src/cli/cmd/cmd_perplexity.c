@@ -27,7 +27,8 @@ const struct cfg_opt perplexity_options[] = {
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print one JSON object"},
     {0}};
 
-/* The windows: of the base where one is given (a text given too must be its text), else of the text. */
+/* Makes the windows: from the base if one is given (a given text must then be the base's text), otherwise from the
+ * text. */
 static int load_windows(const struct cfg *c, const struct tok *tok, const struct kl_base *base,
                         struct windows_text *t, struct err *e) {
     const char *path = cfg_str(c, "file");

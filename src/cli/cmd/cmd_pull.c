@@ -1,4 +1,4 @@
-/* cmd_pull.c: fetches a model from a hub into the models directory and prints where it is. */
+/* cmd_pull.c: downloads a model from a hub to the models folder and prints its path. */
 #include <stdio.h>
 
 #include "backend/recommend.h"

@@ -1,4 +1,4 @@
-/* cmd_quantize.c: write a model file with other tensor types. */
+/* cmd_quantize.c: writes a model file with other tensor types. */
 #include <inttypes.h>
 #include <stdio.h>
 

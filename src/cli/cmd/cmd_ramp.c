@@ -1,4 +1,4 @@
-/* cmd_ramp.c: the best file of a size: chooses the type of every tensor. */
+/* cmd_ramp.c: makes the best file of a given size by choosing the type of every tensor. */
 #include <stdio.h>
 #include <string.h>
 
@@ -94,7 +94,7 @@ static const struct step {
 } steps[] = {
     {"analyse", ramp_analyse}, {"search", ramp_search}, {"build", ramp_build}, {"report", report}};
 
-/* One step, or all; the plan is shown after it was made. */
+/* Runs one step, or all; the plan is printed after it was made. */
 static int run_steps(const struct ramp_options *o, const char *only, struct err *e) {
     int rc = 0;
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !rc; i++) {

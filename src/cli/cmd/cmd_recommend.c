@@ -1,4 +1,4 @@
-/* cmd_recommend.c: which models of the curated list fit this machine, and how fast they will run. */
+/* cmd_recommend.c: lists which models of the curated list fit this machine, and their expected speed. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -120,7 +120,7 @@ int cmd_recommend(int argc, char **argv) {
     int rc = n_given <= MAX_CHECKS - 2
                  ? 0
                  : err_set(&e, CHIMERE_ELIMIT, "--check: expected at most %d", MAX_CHECKS - 2);
-    /* without --check: what is on this machine already */
+    /* without --check: the models that are already on this machine */
     static const char *const names[] = {"nano", "smol"};
     for (size_t i = 0; !n_given && i < 2; i++)
         if (!model_args_own(names[i], own[i], sizeof own[i], NULL)) files[n++] = own[i];

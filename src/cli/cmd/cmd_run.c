@@ -1,4 +1,4 @@
-/* cmd_run.c: one question, one answer; or a plain completion. */
+/* cmd_run.c: answers one question, or continues a text. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ const struct cfg_opt run_options[] = {
     {0}};
 
 struct sink {
-    bool quiet; /* --json: collect only */
+    bool quiet; /* --json: collect the output, do not print it */
     bool grey;  /* thinking is shown, on a terminal with colours */
     bool thinking;
     struct buf content, reasoning;
@@ -80,7 +80,8 @@ enum { MAX_MESSAGE_BYTES = 64 << 20 };
 
 static bool names_model(const char *s) { return str_starts(s, "hf:") || str_ends(s, ".gguf"); }
 
-/* Positional arguments: [MODEL] [TEXT]. A lone one is a model if it looks like a file or a hub's name. */
+/* Takes the positional arguments [MODEL] [TEXT]. A single one is a model if it looks like a file or the name of a
+ * model on a hub. */
 static int take_positional(struct cfg *c, const char **text, struct err *e) {
     int n = cfg_n_pos(c), n_model = n == 2 || (n == 1 && names_model(cfg_pos(c, 0)));
     *text = cfg_pos(c, n_model);
@@ -88,7 +89,7 @@ static int take_positional(struct cfg *c, const char **text, struct err *e) {
     return n_model ? cfg_set(c, "model", cfg_pos(c, 0), e) : 0;
 }
 
-/* From -p, -f, the command line, or standard input if that is no terminal. */
+/* Reads the message from -p, -f, the command line, or standard input if that is not a terminal. */
 static int read_message(const struct cfg *c, const char *given, char **text, size_t *n,
                         struct err *e) {
     const char *prompt = cfg_str(c, "prompt"), *file = cfg_str(c, "file");

@@ -106,7 +106,7 @@ static const char serve_usage[] =
     "                     [--api-key FILE] [--tls-cert FILE --tls-key FILE] [--cors ORIGIN]\n"
     "                     [--config FILE] [--check]";
 
-/* Text of a file given by an option, or NULL; owned. */
+/* Reads the file that an option names; *text is owned, or NULL if the option is not set. */
 static int read_option(const struct cfg *c, const char *name, char **text, struct err *e) {
     size_t n;
     *text = NULL;
@@ -114,8 +114,8 @@ static int read_option(const struct cfg *c, const char *name, char **text, struc
     return path ? file_read(path, 1 << 20, text, &n, e) : 0;
 }
 
-/* Each connection takes a descriptor, and files take some: what the system allows is named at the start, not
- * found out under load. */
+/* Each connection needs a file descriptor, and files need some. The limit of the system is reported at the start,
+ * so that it does not fail under load. */
 static int take_descriptors(int n_conn) {
     enum { OTHERS = 128 };
     struct rlimit l;
@@ -146,7 +146,7 @@ static enum metrics_compat compat_named(const char *name) {
                                        : COMPAT_NONE;
 }
 
-/* --host, an address before Unix sockets: its port is that of the others. */
+/* The first address of --host that is not a Unix socket gives the port for the others. */
 static int list_hosts(const struct cfg *c, const char **hosts, struct serve_params *p,
                       struct err *e) {
     const char *const *items;
@@ -162,7 +162,7 @@ static int list_hosts(const struct cfg *c, const char **hosts, struct serve_para
     return 0;
 }
 
-/* The sampling options that were given, as fields of a request. */
+/* Collects the sampling options that were given, as fields of a request. */
 static int read_defaults(const struct cfg *c, json_t **out, struct err *e) {
     static const struct cfg_opt options[] = {SAMPLING_OPTIONS, {0}};
     static const char *const other[][2] = {
@@ -187,7 +187,7 @@ static int read_defaults(const struct cfg *c, json_t **out, struct err *e) {
     return 0;
 }
 
-/* Before anything is read; what the machine lacks is found when its cards are opened. */
+/* Checks the options before any file is read; missing cards are found when they are opened. */
 static int check_gpus(const struct cfg *c, struct err *e) {
     struct gpus g;
     if (!cfg_str(c, "gpus"))
@@ -208,7 +208,7 @@ static void warn_if_open(const struct serve_params *p, bool asks) {
     }
 }
 
-/* The first line of output names an address; programs that start the server look for it. */
+/* Prints the first line of output, which contains an address; programs that start the server search for it. */
 static void announce(const struct serve_params *p, int port, const char *model, int n_seq) {
     const char *scheme = p->tls_cert ? "https" : "http";
     char url[300];
@@ -226,8 +226,8 @@ static void announce(const struct serve_params *p, int port, const char *model, 
     fflush(stdout);
 }
 
-/* What this process waits for instead of being ended by it. Closing the terminal that a server was started in
- * still ends it. */
+/* The signals that this process waits for and handles. Closing the terminal in which a server was started still
+ * ends it. */
 static void signals(sigset_t *set) {
     sigemptyset(set);
     sigaddset(set, SIGINT);
@@ -254,13 +254,13 @@ static void name_of(const struct cfg *c, char *out, size_t size) {
     encoder_stem(path, out, size);
 }
 
-/* What the user says is kept or refused; the default is a wish. */
+/* A number that the user gives is used or refused; a negative one (the default) may be reduced. */
 static int32_t slots(const struct cfg *c) {
     int32_t n = (int32_t)cfg_int(c, "parallel");
     return cfg_origin(c, "parallel") == CFG_DEFAULT ? -n : n;
 }
 
-/* The models of --also: their registry, and an entry of the catalogue for each. */
+/* Opens the registry of the models of --also and adds each of them to the catalogue. */
 static int open_others(const struct cfg *c, struct models **r, struct catalog *catalog,
                        struct err *e) {
     const char *const *items;
@@ -326,7 +326,8 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
     bool listed = !rc;
     if (!rc && cfg_bool(c, "odo")) rc = odo_rig_open(&odo, c, backend, e);
     if (listed && rc && cfg_origin(c, "odo") == CFG_DEFAULT &&
-        !odo_args_are_given(c)) { /* nobody asked for it: the model itself is served */
+        /* the user did not ask for the orchestrator, so the model itself is served */
+        !odo_args_are_given(c)) {
         log_warn("serving without the orchestrator: %s", e->text);
         *e = (struct err){0};
         rc = 0;
@@ -345,7 +346,8 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
         announce(p, serve_port(s), backend->name, model.n_seq);
         wait_for_signal(reload, s, p);
         log_info("stopping");
-        serve_night_close(night); /* its lease ends before the last answers */
+        /* the night must release the engine before the last answers end */
+        serve_night_close(night);
         night = NULL;
         serve_close(s);
     }
@@ -379,7 +381,7 @@ static void show_whole(struct buf *b, const struct model_slice *s) {
     if (*text) buf_printf(b, "not cut: %s; each layer's on one card, in turn\n", text);
 }
 
-/* What it was opened with, and what that takes: seen before the first request, not after the last. */
+/* Prints the placement and memory plan at the start, before the first request. */
 static void show_plan(const struct loaded *l) {
     struct buf b;
     buf_init(&b, 1 << 16);
@@ -488,17 +490,18 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
 int cmd_serve(int argc, char **argv) {
     struct cfg *c;
     int status;
-    /* glibc raises this by itself with each large block that is freed, until states, which come and go by the
-     * thousand, fragment the heap: 240 MB after 2,000 requests that hold 190. */
+    /* glibc raises this threshold itself with each large block that is freed. Saved states, which are allocated
+     * and freed by the thousand, then fragment the heap: 240 MB after 2,000 requests that hold 190. */
     mallopt(M_MMAP_THRESHOLD, 128 << 10);
     if (!cli_parse(&c, serve_options, serve_usage, argc, argv, &status)) return status;
     struct err e = {0};
     sigset_t set;
     signals(&set);
-    pthread_sigmask(SIG_BLOCK, &set, NULL); /* in every thread; wait_for_signal takes them */
+    /* blocked in every thread; wait_for_signal receives them */
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
     struct serve_reload reload = {.c = c, .usage = serve_usage, .argc = argc, .argv = argv};
     int rc = model_args_talk(c, &e);
-    if (!rc && cfg_str(c, "store") && !cfg_str(c, "db")) /* the orchestrator's as well */
+    if (!rc && cfg_str(c, "store") && !cfg_str(c, "db")) /* also for the orchestrator */
         rc = cfg_set(c, "db", cfg_str(c, "store"), &e);
     status = 0;
     if (!rc) rc = run(&reload, &status, &e);

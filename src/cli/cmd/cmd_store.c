@@ -1,4 +1,4 @@
-/* cmd_store.c: databases: copies of them, and whether one is whole. */
+/* cmd_store.c: copies databases and checks them for damage. */
 #include <stdio.h>
 #include <string.h>
 

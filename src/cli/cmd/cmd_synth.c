@@ -1,4 +1,4 @@
-/* cmd_synth.c: a model of random weights in a published shape. */
+/* cmd_synth.c: makes a model of random weights with the dimensions of a published model. */
 #include <inttypes.h>
 #include <stdio.h>
 

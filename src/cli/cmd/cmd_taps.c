@@ -1,4 +1,4 @@
-/* cmd_taps.c: hidden states of a model's layers over texts, for train/dflash. */
+/* cmd_taps.c: writes hidden states of a model's layers over texts, for train/dflash. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ enum { MAX_FILE_BYTES = 512 << 20, MAX_TOK = 64 << 20 };
 struct texts {
     int32_t *tokens; /* owned */
     size_t n_tok, cap_tok;
-    struct taps_text *list; /* owned; tokens are set when all are there */
+    struct taps_text *list; /* owned; the pointers to tokens are set after all texts were added */
     size_t n, cap;
     int32_t n_ctx;
 };
@@ -52,7 +52,7 @@ static int add_token(struct texts *t, int32_t token, struct err *e) {
     return 0;
 }
 
-/* The last n tokens are a text that begins with n_prompt tokens of a prompt. */
+/* Adds a text that consists of the last n tokens; n_prompt of them are the prompt. */
 static int add_text(struct texts *t, size_t n, int64_t n_prompt, struct err *e) {
     while (n) {
         int32_t piece = n < (size_t)t->n_ctx ? (int32_t)n : t->n_ctx;

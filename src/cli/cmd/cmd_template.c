@@ -1,4 +1,4 @@
-/* cmd_template.c: renders a chat template with a JSON context, to standard output and nothing else. */
+/* cmd_template.c: renders a chat template with a JSON context; writes only the result to standard output. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ static int parse_now(const char *s, struct tm *now, struct err *e) {
     if (!end || *end)
         return err_set(e, CHIMERE_EINVAL, "--now: expected YYYY-MM-DDTHH:MM:SS, got '%s'", s);
     struct tm copy = *now;
-    time_t t = timegm(&copy); /* fills the day of the week and of the year */
+    time_t t = timegm(&copy); /* sets the day of the week and of the year */
     gmtime_r(&t, now);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* cmd_tokenize.c: standard input, verbatim, as token ids on one line. */
+/* cmd_tokenize.c: writes the token ids of standard input, taken unchanged, on one line. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

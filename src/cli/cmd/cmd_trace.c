@@ -1,4 +1,4 @@
-/* cmd_trace.c: records which experts a text and its continuation read, or generates such a record. */
+/* cmd_trace.c: records which experts a text and its continuation use, or generates such a record. */
 #include <stdio.h>
 #include <string.h>
 
@@ -104,7 +104,7 @@ static int record(struct trace *t, const struct cfg *c, struct err *e) {
     return rc;
 }
 
-/* One token per batch: as a model decodes. */
+/* One token per batch, as in decoding. */
 static int generate(const struct cfg *c, struct err *e) {
     char path[4096];
     struct gguf *g = NULL;
