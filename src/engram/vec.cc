@@ -1,4 +1,4 @@
-// vec.cc: FAISS behind vec.h. No exception leaves this file.
+// vec.cc: implements vec.h with FAISS. No exception leaves this file.
 #include <cmath>
 #include <exception>
 #include <memory>
@@ -23,7 +23,7 @@ struct engram_vec {
 
 bool engram_vec_is_built_in(void) { return true; }
 
-// No exception passes: what a call of FAISS may throw, as an error.
+// Runs a call of FAISS and converts an exception to an error.
 template <typename F> static int guarded(struct err *e, F call) {
     try {
         call();
@@ -35,13 +35,13 @@ template <typename F> static int guarded(struct err *e, F call) {
     }
 }
 
-// A thirty-second part of the cells is looked into: recall stays above nine in ten on embeddings of text.
+// A search reads one cell in 32: on embeddings of text, recall stays above 90 %.
 static void make_cells(engram_vec *v, const float *x, int64_t n, int32_t n_dim,
                        const float *centres, int64_t n_centre) {
     int64_t n_cell = centres ? n_centre : (int64_t)(2 * std::sqrt((double)n));
     auto ivf = std::make_unique<faiss::IndexIVFFlat>(v->flat.get(), n_dim, (size_t)n_cell,
                                                      faiss::METRIC_INNER_PRODUCT);
-    if (centres) v->flat->add(n_centre, centres); // training is then passed over
+    if (centres) v->flat->add(n_centre, centres); // FAISS then skips the training
     ivf->cp.niter = 6;
     ivf->cp.max_points_per_centroid = 30;
     ivf->cp.min_points_per_centroid = 1;

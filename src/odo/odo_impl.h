@@ -138,7 +138,7 @@ struct odo_run {
     struct taint_text *all_said; /* view: belongs to the whole run, also in an agent's part */
     struct cite cite;            /* for this choice's answer */
     struct cite *all_cite;       /* view: belongs to the whole run, as all_said */
-    bool told_confirm;           /* the client was told which tools need the user's permission */
+    bool told_confirm;           /* the client knows which tools need the user's permission */
     struct engine_stats stats;   /* sums of all calls */
     /* n_left: tokens that max_tokens still allows, INT32_MAX: no limit */
     int32_t n_reasoning, n_left;

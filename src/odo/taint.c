@@ -9,7 +9,7 @@
 
 struct taint {
     pthread_mutex_t lock;
-    /* random, so that nobody else can construct two texts with the same hash */
+    /* random, so that others cannot construct two texts with the same hash */
     uint64_t seed;
     /* lowest bit: untrusted (TAINT_STRANGERS); 0: empty */
     uint64_t marks[TAINT_BUCKETS][TAINT_WAYS];

@@ -95,8 +95,9 @@ static bool is_confirmed(const struct tool *t, const struct tool_env *env) {
     return false;
 }
 
-/* Returns true if the tool may run without confirmation. After untrusted text, no tool with an effect may. After
- * files of the root, only tools whose effect is confined and does not outlive the request may. */
+/* Returns true if the tool may run without confirmation. After untrusted text, a tool with an effect may not: a
+ * confined tool needs the user's confirmation, and a tool that sends data is refused. After files of the root, only
+ * tools may run whose effect is confined and does not outlive the request. */
 static bool is_safe(const struct tool *t, const struct tool_env *env) {
     if (!(t->flags & (TOOL_EFFECT | TOOL_SENDS))) return true;
     if (!env->tainted && !env->tainted_local) return true;

@@ -62,7 +62,7 @@ static int append_text(const struct tok *tok, const char *text, size_t n, bool b
     int32_t *part = NULL;
     size_t n_part = 0;
     int rc = n || bos ? tok_encode(tok, text, n, false, bos, &part, &n_part, e) : 0;
-    if (!rc && bos) { /* use only the tokens at the start: the answer follows at the end */
+    if (!rc && bos) { /* keep only the BOS: an EOS must not precede the answer */
         size_t keep = n_part && part[0] == tok_bos(tok) ? 1 : 0;
         n_part = keep;
     }

@@ -1,6 +1,6 @@
 /* tok.h: converts bytes to token ids and back.
  *
- * Hides byte-level BPE, SentencePiece-style (score-driven) BPE, unigram and WordPiece behind one type.
+ * Hides byte-level BPE, SentencePiece-style (score-driven) BPE, unigram and WordPiece in one type.
  * model/vocab.c passes plain arrays, so this module does not depend on a file format. Immutable once built: any
  * number of threads may encode and decode with their own buffers. Encoding takes time linear in the text (a heap
  * per word) and memory of at most a small multiple of it.

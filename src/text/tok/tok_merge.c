@@ -131,7 +131,7 @@ static int heap_grow(struct enc *c, size_t more) {
     return 0;
 }
 
-/* Rank of the symbols at i and behind it, and what they merge to. */
+/* Returns the rank at which the symbol at i merges with the next one; *to is the result. */
 static uint32_t rank_at(const struct enc *c, const char *word, uint32_t i, uint32_t n,
                         uint32_t *to) {
     const uint32_t *sym = c->sym.p, *len = c->len.p, j = i + len[i];
