@@ -47,8 +47,8 @@ path = pathlib.Path("bench/sm_120.md")
 head = path.read_text().split("## Kernels\n")[0]
 with path.open("w") as out:
     out.write(head + "## Kernels\n\n")
-    out.write(f"Made {day} of commit {commit} with nvcc {nvcc}. The largest of a file's kernels and which that is; shared memory is\n"
-              "what is static, in bytes.\n\n")
+    out.write(f"Made {day} of commit {commit} with nvcc {nvcc}. Each row has the largest value of a\n"
+              "file's kernels and the kernel that has it; shared memory is the static part, in bytes.\n\n")
     out.write("| File | Kernels | Registers | Shared memory | Spilled bytes |\n|---|---:|---|---|---:|\n")
     for file in sorted({k[0] for k in kernels}):
         of = [k for k in kernels if k[0] == file]
