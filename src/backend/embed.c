@@ -150,7 +150,7 @@ static int evaluate(struct embed *s, const int32_t *ids, int32_t n, float *out, 
     return rc ? err_set(e, rc, "%s", text) : 0;
 }
 
-/* Returns whether the last token is an end mark, which must also end a text that is cut. */
+/* Returns whether the last token is an end mark; a truncated text must end with the mark too. */
 static bool has_end(const struct embed *s, int32_t last) {
     if (s->m && !s->m->hp.is_causal) return true;
     return last == tok_eos(s->tok) || (!s->m && tok_kind(s->tok, last) == TOK_CONTROL);
@@ -163,7 +163,7 @@ int embed_text(struct embed *s, const char *text, size_t n, bool normalise, floa
     int rc = tok_encode(s->tok, text, n, false, true, &ids, &n_id, e);
     if (!rc && !n_id) memset(out, 0, (size_t)s->n_embd * sizeof *out);
     *cut = n_id > (size_t)s->n_ctx;
-    if (!rc && *cut) { /* keep the end mark when cutting */
+    if (!rc && *cut) { /* keep the end mark */
         if (has_end(s, ids[n_id - 1])) ids[s->n_ctx - 1] = ids[n_id - 1];
         n_id = (size_t)s->n_ctx;
     }

@@ -219,7 +219,7 @@ static int encode_raw(const struct local *l, const struct request *a, char **tex
     return 0;
 }
 
-/* Call images_close for im, whatever this returns. */
+/* Call images_close for im, also after an error. */
 static int encode(const struct local *l, const struct request *a, struct images *im, char **text,
                   int32_t **ids, size_t *n, bool *in_think, struct err *e) {
     *in_think = false;
@@ -247,7 +247,9 @@ static int local_render(struct backend *b, const struct request *a, char **text,
     return rc;
 }
 
-/* Finds the token that begins the answer's turn; all its positions are beginnings of messages. */
+/* Writes the positions where messages begin to marks, in ascending order, the last MAX_HINTS of them; returns their
+ * number. Messages begin with the token that begins the answer's turn: the prompt's last control token that does not
+ * end a generation. */
 static int32_t find_marks(const struct local *l, const int32_t *ids, size_t n, int32_t *marks) {
     int32_t turn = -1, n_mark = 0;
     for (size_t i = n; i-- > 0 && turn < 0;)
@@ -329,7 +331,7 @@ static void put_progress(struct choice *c, int32_t n_done, int32_t n_prompt) {
                                     .n_cached = answer_stats(c->answer)->n_cached});
 }
 
-/* The first report has the number of prompt tokens that need not be evaluated. */
+/* Reports progress. The first report has the number of prompt tokens that need not be evaluated. */
 static void on_prefill(void *ud, int32_t n_done, int32_t n_prompt) {
     struct choice *c = ud;
     if (!c->run->request->progress) return;

@@ -26,11 +26,11 @@ void models_free(struct models *r); /* no backend may be held */
 /* Folder of n-gram tables, for models that are loaded later; borrowed. NULL: in the user's data directory. */
 void models_engram_dir(struct models *r, const char *dir);
 
-/* name: letters, digits and -._:/@+. how is copied, with its path and adapters. CHIMERE_EINVAL: the name is taken or
- * malformed. The first model added is the default. */
+/* name: letters, digits and -._:/@+. `how` is copied, including its path and adapters. CHIMERE_EINVAL: the name is
+ * taken or malformed. The first model added is the default. */
 int models_add(struct models *r, const char *name, const struct load_params *how, struct err *e);
 /* Adds every *.gguf in dir and its subfolders. The name is the path within dir without ".gguf"; a split model is added
- * once. Links to places outside are skipped. */
+ * once. Symbolic links that leave dir are skipped. */
 int models_add_dir(struct models *r, const char *dir, const struct load_params *how, struct err *e);
 
 /* name NULL or "": the default. CHIMERE_ENOENT: no such model; e lists the names. */

@@ -12,14 +12,14 @@ enum { MAX_KEPT = 16, CACHE_BYTES = 16 << 20 };
 struct request_grammar {
     uint64_t key[2];
     struct arena arena;               /* for the triggers and the note */
-    struct sampler_trigger *triggers; /* in the arena; for calls that the model may begin */
+    struct sampler_trigger *triggers; /* in the arena; for calls that are allowed, not forced */
     size_t n_trigger;
     /* in the arena: which tools are not enforced; NULL: all are enforced */
     const char *note;
     struct grammar *grammar;         /* owned */
     struct grammar_matcher *matcher; /* owned */
     int n_user;
-    uint64_t used; /* number of the last take */
+    uint64_t used; /* value of n_take when it was last taken */
     struct request_grammar *next;
 };
 
@@ -323,7 +323,8 @@ static const struct form {
      {"<" DSML "tool_calls>", "\n", "<" DSML "invoke name=\"", "\">", "</" DSML "invoke>\n", "",
       "</" DSML "tool_calls>", &dsml_tags},
      false},
-    /* these models' own arguments use tags or marks that are tokens; their parsers also read JSON */
+    /* these models write arguments in tags, or between marks that are tokens; a forced call has JSON arguments, which
+     * their parsers also read */
     {CHAT_CALLS_SOLAR,
      NULL,
      "\n",

@@ -1,6 +1,6 @@
 /* lm_tensor.c: a step on slices of every layer. Each device computes all layers on its slice concurrently; the partial
- * results of each half layer are summed over the devices (kernels/link.h). The engine's thread drives the first device
- * and every other device has its own thread, so that a thread waits for each device in every exchange. */
+ * results of each half layer are summed over the devices (kernels/link.h). An exchange blocks the thread of each device,
+ * so every device has its own: the engine's thread drives the first device, a worker each of the others. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -75,7 +75,7 @@ static bool wait_for_all(struct tensor *t) {
     return ok;
 }
 
-/* Returns the error of the device that failed itself, in preference to those of devices that only missed it in an
+/* Returns the error of the device that failed itself, in preference to those of devices that only waited for it in an
  * exchange. */
 static int first_failure(const struct tensor *t, struct err *e) {
     int32_t at = -1;

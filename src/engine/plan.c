@@ -19,10 +19,11 @@
 /* Measured: 30 MB for code and linked libraries, and 0.2 KB per token of the vocabulary for its piece and merges. */
 enum { PROGRAM_BYTES = 32 << 20, TOKEN_BYTES = 256 };
 enum {
-    /* if at least this many layers have their experts on the host, faster prompts are worth moving one or two more */
+    /* if at least this many layers have their experts on the host, one or two more may move there to make room for the
+     * staging buffers, which make prompts faster */
     STREAM_LAYERS = 8
 };
-enum { RECORD_WASTE = 64 };         /* alignment, for each part of an expert */
+enum { RECORD_WASTE = 64 };         /* lost to alignment, per part of an expert */
 enum { RESERVE_BYTES = 256 << 20 }; /* for the tokenizer, requests and the rest of the machine */
 
 /* ---- available memory ---- */
@@ -311,8 +312,9 @@ static bool choose_pool(struct memory_plan *p, struct blueprint *b,
     return choose(p, b, want);
 }
 
-/* Tries the fewest layers of host experts that the user allows, then as many as needed. A shorter context costs less
- * than experts that the processor multiplies. */
+/* First plans with the fewest layers of host experts that the user allows, even if the context must be shortened: a
+ * shorter context matters less than the speed that experts on the host cost. If that does not fit, moves more
+ * layers. */
 static bool choose_placed(struct memory_plan *p, struct blueprint *b,
                           const struct plan_params *want) {
     int32_t fixed = want->n_cpu_moe < b->n_moe ? want->n_cpu_moe : b->n_moe;

@@ -21,11 +21,12 @@ enum {
     PLAN_MIN_CTX = 4096,      /* of one sequence; fewer only if the user or the model sets it */
     PLAN_DEFAULT_CTX = 32768, /* if neither sets it */
     PLAN_BATCH = 512,         /* tokens of one step, if not set */
-    PLAN_DEVICE_BATCH = 2048, /* the same on a device, if it has no other cost */
+    /* the same on a device, if that costs no context and moves no experts to the host */
+    PLAN_DEVICE_BATCH = 2048,
 };
 
 struct plan_params {
-    /* types, batch (0: choose) and others; n_seq, n_ctx and n_ctx_seq are ignored */
+    /* n_batch 0: choose; n_seq, n_ctx and n_ctx_seq are ignored */
     struct engine_params engine;
     int64_t n_ctx; /* positions of one sequence; 0: choose */
     int32_t n_seq; /* 0: choose, at most n_seq_want */
@@ -44,7 +45,7 @@ struct plan_params {
     bool is_foreign;
     /* vision encoder for that runtime; borrowed for the call; NULL: none */
     const char *mmproj;
-    int32_t n_gpu_layers; /* layers that it puts on GPUs; their memory is not planned here */
+    int32_t n_gpu_layers; /* layers that the other runtime puts on GPUs; not planned here */
 };
 
 struct memory_plan {

@@ -383,7 +383,8 @@ struct dev_need {
     int32_t n_expert, n_used;
     int32_t n_head, d_head;    /* widest attention */
     int32_t n_v_head, d_state; /* widest recurrent mixer: heads and per-head state elements */
-    int32_t d_rec_k, d_rec_v;  /* and its two sizes; Mamba-1: each channel is a head of d_rec_v 1 */
+    /* state of one head of that mixer: [d_rec_k, d_rec_v]; Mamba-1: one head per channel, d_rec_v 1 */
+    int32_t d_rec_k, d_rec_v;
     int64_t n_conv;
     int64_t n_ctx; /* longest sequence */
     bool stages;   /* stage() will be called */

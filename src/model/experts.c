@@ -58,7 +58,7 @@ void experts_free(struct experts *x) {
     mem_free(x);
 }
 
-/* The shared expert runs on the device, concurrently the routed ones on the host. The device writes the normalized rows
+/* The shared expert runs on the device while the routed ones run on the host. The device writes the normalized rows
  * to pinned memory; in steps also the router's logits (2 MB of floats per layer, an eighth of what the host would read
  * to compute them). It reads the host's sums from pinned memory. The host waits once per layer, for the rows. */
 static void run_on_host(struct experts *x, int32_t il, const struct moe_args *a) {
@@ -67,7 +67,8 @@ static void run_on_host(struct experts *x, int32_t il, const struct moe_args *a)
     const struct ops *ops = x->d->ops;
     struct dev *host = x->m->weights.experts.host;
     int64_t n = (int64_t)a->n_tok * hp->n_embd;
-    bool is_step = a->n_tok <= STEP_MAX_TOK; /* longer batches: the device multiplies f16 */
+    /* if not, the host computes the logits, because the device would multiply in f16 */
+    bool is_step = a->n_tok <= STEP_MAX_TOK;
     if (is_step) {
         const struct linear_out route = {.w = a->router,
                                          .bias = a->bias.router,
@@ -92,7 +93,7 @@ static void run_on_host(struct experts *x, int32_t il, const struct moe_args *a)
         ops->flush(x->d);
     }
     ops->download_wait(
-        x->d); /* then y is free too: the device read it before it computed these rows */
+        x->d); /* y may be overwritten too: the device read it before it computed these rows */
     memset(x->y, 0, (size_t)n * sizeof(float));
     struct moe_args routed = *a;
     routed.x = x->x;

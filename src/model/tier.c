@@ -61,13 +61,13 @@ struct tier {
 
     pthread_mutex_t lock; /* protects everything below, and the directory */
     int32_t *want,
-        /* owned [n_expert]: wanted experts in order; rank of each there, -1: not wanted */
+        /* owned [n_expert]: wanted experts in ascending order; index of each in want, -1: not wanted */
         *rank;
     int64_t *used_at; /* owned [n_expert]: last token of the batch that uses it */
     float *uses;      /* owned [n_expert]: in this batch */
     int32_t *place;   /* owned [n_expert]: for compute */
     struct tier_stats stats;
-    struct err err; /* first of this pass */
+    struct err err; /* first error of this pass */
 
     pthread_mutex_t shown_lock; /* held only briefly, while `lock` is held for a whole layer */
     struct tier_stats shown;    /* stats after the last pass */
@@ -350,8 +350,8 @@ static double score(const struct layer *l, int32_t expert) {
            COUNT_WEIGHT * log2(1 + (double)l->count[expert] * exp2(-age / COUNT_HALF));
 }
 
-/* A slot for the wanted expert of this rank. Experts of ranks [first, busy) are being computed; those from busy on
- * are still needed. force: evict the one that is needed last, if no other can be evicted. -1: none. */
+/* Returns a slot for expert want[rank]; -1: none. want[first..busy) are being computed; those from busy on are still
+ * needed. force: evict the one that is needed last, if no other can be evicted. */
 static int32_t find_slot(const struct tier *t, struct layer *l, int32_t rank, int32_t first,
                          int32_t busy, bool force) {
     if (l->n_free) return l->n_slot - l->n_free--;
@@ -372,7 +372,7 @@ static int32_t find_slot(const struct tier *t, struct layer *l, int32_t rank, in
     return best >= 0 ? best : force ? far : -1;
 }
 
-/* Starts reads of missing experts from rank `from` on, as far as slots are free. */
+/* Starts reads of the missing experts in want[from..n), as far as slots are free. */
 static void issue(struct tier *t, struct layer *l, int32_t n, int32_t first, int32_t busy,
                   int32_t from) {
     for (int32_t r = from; r < n; r++) {
@@ -417,7 +417,7 @@ static int32_t list_wanted(struct tier *t, struct layer *l, const int32_t *ids, 
     return n;
 }
 
-/* Waits for ranks [first, last). */
+/* Waits until want[first..last) are loaded. */
 static bool await_all(struct tier *t, struct layer *l, int32_t first, int32_t last) {
     int64_t start = 0;
     bool ok = true;
@@ -430,8 +430,8 @@ static bool await_all(struct tier *t, struct layer *l, int32_t first, int32_t la
     return ok;
 }
 
-/* The end of the group that starts at rank `first`. A step computes all experts at once if the layer's slots suffice.
- * A long batch computes GROUP experts, and further ones that are already present. */
+/* Returns the end of the group of experts that starts at want[first]. A step computes all experts at once if the
+ * layer's slots suffice. A long batch computes GROUP experts, and further ones that are already present. */
 static int32_t group_end(struct tier *t, struct layer *l, int32_t first, int32_t n) {
     int32_t most = l->n_slot / 2 > 0 ? l->n_slot / 2 : 1;
     int32_t each = most < GROUP ? most : GROUP, last = first;
@@ -454,7 +454,7 @@ static void settle(struct tier *t) {
         if (t->loads[i].is_used) await(t, t->loads[i].l, t->loads[i].expert);
 }
 
-/* Makes ranks [first, last) present. If reads of later ranks occupy all other slots, waits for these first. */
+/* Loads want[first..last). If reads of later experts occupy all other slots, waits for those reads first. */
 static bool gather(struct tier *t, struct layer *l, int32_t n, int32_t first, int32_t last) {
     for (int32_t r = first; r < last; r++) {
         issue(t, l, n, first, last, r);

@@ -22,8 +22,8 @@ struct tier_stats {
     uint64_t n_hit, n_miss; /* distinct experts per layer and batch: in the pool, or not */
     uint64_t n_pass;        /* layers times batches */
     uint64_t n_bytes;       /* read */
-    int64_t wait_ns;        /* that computing waited for reads */
-    int64_t busy_ns;        /* during which reads were in flight */
+    int64_t wait_ns;        /* time for which computing waited for reads */
+    int64_t busy_ns;        /* time during which reads were in flight */
     uint64_t n_slot, n_expert, pool_bytes; /* of all layers */
     bool is_direct;                        /* reads bypass the page cache */
 };
@@ -49,7 +49,7 @@ int tier_run(struct tier *t, int32_t il, const int32_t *ids, int32_t n_tok,
              struct err *e);
 
 void tier_stats(struct tier *t, struct tier_stats *out);
-/* Bytes of one layer's record in the pool; part: its parts in the file's form. */
+/* Bytes of an expert's record in the pool; part: the layer's gate, up and down in the file's form. */
 size_t tier_record_bytes(struct dev *d, const struct weight *const part[3]);
 /* Memory in addition to the pool. */
 size_t tier_own_bytes(size_t most_part_bytes);

@@ -136,8 +136,8 @@ static int keep_gathered(struct binder *b, void *p) {
     return 0;
 }
 
-/* Allocates host memory, used until the device has its own form; on devices without one,
- * it is used by the device too. */
+/* Allocates host memory for rows. If the device uses host memory, the weights own it; else it is freed once the
+ * device has the rows in its form. */
 static int take_rows(struct binder *b, size_t bytes, char **out) {
     bool is_host = b->dev->ops->is_host;
     *out = is_host ? b->dev->ops->alloc(b->dev, bytes) : mem_alloc(bytes);
@@ -564,7 +564,8 @@ static int take_blocks(struct binder *b, size_t block, size_t host_block, char *
 static int prepare_all(struct binder *b, const struct expert_placement *where, bool quiet) {
     struct weight *m[MAX_MATRICES];
     uint64_t total = 0, done = 0;
-    /* one allocation each: the CPU then reads them through few huge pages */
+    /* bytes of the device's and of the host's forms; one allocation each, so that the CPU reads
+     * them through few huge pages */
     size_t block = 0, host_block = 0;
     int rc = place_experts(b, where, &host_block);
     if (!rc && where) rc = open_tier(b, where->pool_bytes);

@@ -1,4 +1,4 @@
-/* intent.h: what a message is about. The rules decide if they are certain. If they are not, file types decide,
+/* intent.h: what a message is about. If the rules are certain, they decide. Otherwise the file types decide,
  * then the classifier (classify.h). If the rules file sets no threshold for the classifier, the model decides.
  *
  * The rules are a file that users edit; pipelines/intent.yaml describes its format. They are immutable once
@@ -21,7 +21,7 @@ enum intent_how {
     INTENT_FILES,
     INTENT_CLASSIFIER,
     INTENT_MODEL,
-    INTENT_NONE, /* nothing decided: default */
+    INTENT_NONE, /* none of these decided: the default route */
 };
 const char *intent_how_name(enum intent_how h);
 

@@ -1,8 +1,9 @@
 /* ramp_evolve.h: improves a choice by measured divergence.
  *
- * There is one parent. Each generation makes `population` children and keeps the best of three stages, on more and more
- * tokens; the parent competes again in the last stage. Half of the children are solutions of the Lagrangian with noisy
- * gains, half exchange forms between tensors at equal size. State is saved after each generation (search.json). */
+ * There is one parent. Each generation makes `population` children and selects the best in three stages, each on more
+ * tokens and with fewer children; the parent competes in the last stage. Half of the children are solutions of the
+ * Lagrangian with noisy gains; the others swap forms between tensors at equal size. State is saved after each
+ * generation (search.json). */
 #ifndef CHIMERE_RAMP_RAMP_EVOLVE_H
 #define CHIMERE_RAMP_RAMP_EVOLVE_H
 

@@ -20,8 +20,9 @@ struct words {
 void words_of(struct words *w, const char *text, size_t n);
 /* Appends all words of a text except stop words, folded: " word word word ". */
 void words_fold(struct buf *out, const char *text, size_t n);
-/* Counts how often a text from words_fold contains a word. Endings may differ: a word of the text may be up to
- * three letters longer than the beginning of the word searched for. Numbers must be equal. */
+/* Counts how often a text from words_fold contains a word. Endings may differ: the last two letters of a
+ * word of more than five letters are not compared, and a word of the text may be up to three letters longer. Numbers
+ * must be equal. */
 int words_count(const char *folded, const char *word);
 int words_n_name(const struct words *w);
 /* Returns true if such a text contains one of the names, or if there are no names. A text without them is about

@@ -243,7 +243,7 @@ static inline bool cuda_begin_product(struct cuda *c) {
 /* Copies bytes for the kernels of this list, which may read them before pdl_wait. Returns their device address;
  * NULL if the staging buffer is full. */
 void *cuda_stage(struct cuda *c, const void *data, size_t n);
-/* The same in two steps: cuda_stage_room returns where the host writes, cuda_staged where kernels read it. */
+/* The same in two steps: cuda_stage_room returns the host's address of the bytes, cuda_staged the device's. */
 void *cuda_stage_room(struct cuda *c, size_t n);
 static inline void *cuda_staged(const struct cuda *c, const void *room) {
     return c->stage + ((const uint8_t *)room - c->stage_host);
@@ -362,8 +362,8 @@ static inline size_t grid_bytes(const struct cuda *c, int form) {
     return (size_t)grid_words(form, c->compute >= 80) * sizeof(uint32_t);
 }
 
-/* A linear op inside another op, which keeps its scratch. factor: [n_tok] or NULL; a row's result is multiplied by
- * its logistic function. exact: never computes in f16 (routers). */
+/* A linear op as a part of another op; does not release that op's scratch. factor: [n_tok] or NULL; a row's result is
+ * multiplied by its logistic function. exact: never computes in f16 (routers). */
 void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
                       int64_t x_stride, int32_t n_tok, const float *factor, bool exact);
 

@@ -361,7 +361,7 @@ __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &table
     else if (n_col <= 96) group_product<F, 96>(rows, x, tables, shared, acc);
     else group_product<F, 128>(rows, x, tables, shared, acc);
     float *out = (float *)shared; /* [OUT_COLS][OUT_STRIDE] */
-    /* after the results; memory of the stages */
+    /* stored after the results, in memory that the stages no longer use */
     column *columns = (column *)(out + OUT_COLS * OUT_STRIDE);
     int row = tid % n_out;
     const float *mine = out + (gated ? row / 16 * 32 + row % 16 : row);

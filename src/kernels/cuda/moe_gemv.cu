@@ -1,4 +1,4 @@
-/* moe_gemv.cu: the mixture of experts at decode, 8-bit activations: the choice of experts, concurrently the down
+/* moe_gemv.cu: the mixture of experts at decode, 8-bit activations: the choice of experts, at the same time the down
  * product of the shared expert, then the hidden rows of the chosen experts. */
 #include <utility>
 

@@ -177,7 +177,8 @@ static uint32_t hex_node(struct grammar_builder *b, const struct grammar_range *
     return top.n ? grammar_add_bytes(b, top.e, top.n) : GRAMMAR_NONE;
 }
 
-/* `known`: characters that need no escape have none; "/" and characters with a short escape have no long one. */
+/* Adds the edges for the spellings of characters in a JSON string. known: a character is escaped only if JSON requires
+ * it, with its short escape if it has one. */
 static void json_edges(struct grammar_builder *b, const struct grammar_range *r, uint32_t n,
                        bool known, struct grammar_edges *out) {
     static const char shorts[][2] = {{'"', '"'},  {'\\', '\\'}, {'b', '\b'}, {'f', '\f'},

@@ -33,8 +33,8 @@ struct number_spec {
 bool decimal_from_json(const json_t *x, struct decimal *out);
 int decimal_compare(const struct decimal *x, const struct decimal *y);
 bool decimal_is_int(const struct decimal *x);
-/* Adds "is (negate: is not) a multiple of x" to s. Returns false if x is not positive, if the multiple becomes too
- * large, or if there are two multiples that the value must not be. */
+/* Adds "is (negate: is not) a multiple of x" to s. Returns false if x is not positive, if the common
+ * multiple becomes too large, or if negate is set and s already has an excluded multiple. */
 bool number_add_multiple(struct number_spec *s, const struct decimal *x, bool negate);
 /* Returns true if no number can satisfy s (the bounds contradict each other). */
 bool number_is_empty(const struct number_spec *s);

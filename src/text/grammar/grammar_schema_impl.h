@@ -155,7 +155,7 @@ void schema_refuse_cycle(struct schema *s, const json_t *j, uint32_t depth);
  * object. */
 const json_t *schema_of_constant(struct schema *s, const json_t *value);
 
-/* Takes ownership of `made` until the grammar is built. NULL: out of memory. */
+/* Takes ownership of `made` and keeps it until the grammar is built. NULL: out of memory. */
 const json_t *schema_keep(struct schema *s, json_t *made);
 /* Appends {const: V} for each value V that the conjunction allows, and possibly others. Returns false if there are
  * more than SCHEMA_MAX_VALUE values or they are not known. */
@@ -163,7 +163,7 @@ bool schema_values(struct schema *s, const struct literal *lits, uint32_t n, jso
 
 /* Converts the schema to draft 2020-12 and stores it in s->root; false: refused. */
 bool schema_set_root(struct schema *s, const json_t *root);
-/* Does the same, and returns the rule for its values, emitted with everything that it needs. */
+/* Calls schema_set_root, then emits the rule for its values and all rules that it needs; returns the rule. */
 uint32_t schema_root_rule(struct schema *s, const json_t *root);
 /* Builds a grammar whose start rule is the result of emit. */
 typedef uint32_t schema_emit_fn(struct schema *s, void *arg);
@@ -174,7 +174,7 @@ int schema_build(struct grammar **out, schema_emit_fn *emit, void *arg,
 /* Returns a copy in which forms of older drafts are converted to draft 2020-12; NULL: out of memory. */
 json_t *schema_modern(const json_t *root);
 
-/* grammar_schema_uneval.c: replaces unevaluatedProperties in a schema of the caller, if exact and small. */
+/* grammar_schema_uneval.c: replaces unevaluatedProperties if the result is equivalent and small. */
 void schema_close_unevaluated(json_t *root);
 
 /* ---- grammar_schema_expand.c ---- */

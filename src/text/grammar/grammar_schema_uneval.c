@@ -5,8 +5,8 @@
  * always apply (allOf, $ref) are united. Schemas that apply in some cases (anyOf, oneOf, if, dependentSchemas)
  * become an anyOf of all ways to decide them, each with the names that it evaluates. If more of these schemas hold
  * for an object than one way requires, another way covers it and allows more names. So no way needs a negation
- * that the schema does not contain. If there are more than MAX_WAY ways or keywords within each other, the keyword
- * stays and is refused later. */
+ * that the schema does not contain. If there are more than MAX_WAY ways, or such keywords are nested,
+ * unevaluatedProperties stays and is refused later. */
 #include <stdlib.h>
 #include <string.h>
 
