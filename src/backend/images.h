@@ -23,8 +23,8 @@ struct images {
 
 /* Returns CHIMERE_EUNSUPPORTED if there is an image; for models without vision. */
 int images_refuse(const json_t *messages, struct err *e);
-/* Decodes and checks all images. *marked: the messages for the template, a new reference. Call images_close also after
- * an error. */
+/* Decodes and checks all images. *marked: the messages for the template, in which a text with the secret replaces each
+ * image; a new reference. Call images_close also after an error. */
 int images_open(struct images *im, struct vision *v, json_t *messages, json_t **marked,
                 struct err *e);
 void images_close(struct images *im);

@@ -48,7 +48,7 @@ struct local_run {
     struct answer_params params;
     struct chat_parse_spec parse;
     int32_t *ids;                    /* owned */
-    struct images images;            /* their positions in ids */
+    struct images images;            /* the request's images, with their positions in ids */
     struct lora_use *loras;          /* owned */
     struct request_grammar *grammar; /* taken from the cache; NULL: none */
     struct logit_bias *bias;         /* owned: the request's biases, plus one that bans calls */

@@ -11,8 +11,8 @@ struct eval_remote {
 
 /* Resolves --url and --url-model; sends at most one request. */
 int eval_remote_open(struct eval_remote *x, const struct cfg *c, struct err *e);
-/* Like eval_host.answer; ud: the struct. Any number of threads. Calls are written in the form that the rules of
- * eval/README.md parse, whatever the form of the model. */
+/* Like eval_host.answer; ud: the struct. Any number of threads. Tool calls are written in the form that the rules
+ * of eval/README.md parse, whatever form the model uses for them. */
 int eval_remote_answer(void *ud, const json_t *item, size_t index, struct eval_answer *out,
                        struct err *e);
 

@@ -84,7 +84,8 @@ static int fetch_model(const struct pull *p, const struct hub_ref *r, char *out,
     return rc;
 }
 
-/* Returns the value of an option, or of the variable that the hub's own client reads. */
+/* Returns the value of an option. If it was not given, the environment variable that the hub's own client reads takes
+ * precedence over the default. */
 static const char *option_or(const struct cfg *c, const char *option, const char *variable) {
     const char *v = cfg_origin(c, option) == CFG_DEFAULT ? cfg_env(variable) : NULL;
     return v ? v : cfg_str(c, option);

@@ -6,7 +6,7 @@
  *       12     4  parts
  *       16     8  layout: model, cache types and split (struct lm)
  *       24     8  bytes of each part in turn, [parts]
- *        -     -  the parts as seq_file.c writes them; the first has the caller's bytes */
+ *        -     -  the parts as seq_file.c writes them; the caller's bytes are in the first part */
 #include <string.h>
 
 #include "base/file.h"

@@ -75,8 +75,8 @@ static bool wait_for_all(struct tensor *t) {
     return ok;
 }
 
-/* Returns the error of the device that failed itself, in preference to those of devices that only waited for it in an
- * exchange. */
+/* Returns the error of the device that caused the failure if it is known, rather than that of a device that only waited
+ * for it in an exchange. */
 static int first_failure(const struct tensor *t, struct err *e) {
     int32_t at = -1;
     struct err none;

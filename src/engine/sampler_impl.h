@@ -42,7 +42,7 @@ struct sampler {
     uint64_t draft_mark; /* the grammar's state before the draft */
     struct {
         bool is_on; /* a trigger was found: the grammar applies */
-        /* tail has the whole text since the start or the last text of the grammar */
+        /* tail has the whole text since the start, or since the grammar last ended */
         bool at_start;
         uint32_t n_tail;                /* bytes */
         char tail[SAMPLER_MAX_TRIGGER]; /* end of the text outside thinking, newest last */
@@ -71,7 +71,7 @@ struct sampler {
         int32_t n;
         float least; /* all other logits are smaller */
         struct sampler_sums sums;
-        bool has_sums; /* sums are those of the row as the processors have left it so far */
+        bool has_sums; /* sums agrees with the row as it is after the processors that have run */
     } few;
 };
 

@@ -15,11 +15,11 @@ enum {
     BLOCK = SCAN_GRID,
     N_SET = 1 << 14, /* of N_WAY blocks: 4 M tokens of prompts */
     N_WAY = 4,
-    /* Cost of a running answer for the next job, in prompt tokens. It is the number of steps that the answer makes
-     * while a prompt is evaluated, and one step takes about as long as 16 prompt rows. */
+    /* What a running answer adds to the cost of giving the next job to the same member, in prompt tokens: the answer
+     * makes some steps while a prompt is evaluated, and one step takes about as long as 16 prompt rows. */
     JOB_TOKENS = 256,
     MAX_FAILED_STEPS = 3, /* consecutive; a single failure may be caused by a request */
-    /* cost of a job that is before it in the queue */
+    /* the same for a job that waits in the queue before the next one */
     WAIT_TOKENS = 8 * JOB_TOKENS,
 };
 

@@ -9,8 +9,9 @@
  * the table knew, which shows whether the text is in its domain) and of the model's doubt (entropy, margin, its
  * probability of the table's favourite). The weights of this function are in the table's header, fitted by
  * `chimere engram eval`, or built in.
- * Several tables and the recalled words of a question (recall.h) are added by their odds w / (1 - w), each times
- * alpha: alpha 0 is the model alone, 1 is the fitted mixture. Tokens that the row bans stay banned.
+ * There may be several tables, and recalled words of a question (recall.h), each with its own w. The model has weight
+ * 1, and each of the others has its odds w / (1 - w) times alpha as weight: alpha 0 is the model alone, 1 is the
+ * fitted mixture. Tokens whose logit is -infinity (banned) stay banned.
  *
  * A mixer belongs to one sequence: tokens are pushed as they are accepted. After engram_mixer_new no function
  * allocates. */

@@ -73,8 +73,8 @@ void engram_table_close(struct engram_table *t);
 int engram_table_verify(const struct engram_table *t, struct err *e);
 
 /* Finds the contexts of orders 8 to 2 at the end of ctx [n_ctx] that the table knows, longest first, each with the
- * length of its match. A context that occurs once in the text is reported once, with the full length that agrees;
- * its shorter contexts that are also unique are left out. Returns the number of hits. */
+ * length of its match. If a context occurs once in the text, its hit has the number of tokens that agree, and there
+ * are no hits for the shorter contexts that also occur once. Returns the number of hits. */
 int engram_lookup(const struct engram_table *t, const int32_t *ctx, int32_t n_ctx,
                   struct engram_hit hits[ENGRAM_N_ORDER]);
 

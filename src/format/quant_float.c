@@ -36,8 +36,8 @@ static inline float half_to_float(uint16_t h) {
     return float_of((uint32_t)(sign | (wide & ~is_tiny) | ((int32_t)bits_of(tiny) & is_tiny)));
 }
 
-/* Adds a power of two whose last place is that of the half: the addition rounds to nearest even, and the low bits of
- * the sum are the fraction of the result. */
+/* Subnormal results: adds a power of two whose last place has the value of the last place of the result. So the
+ * addition rounds to nearest even, and the low bits of the sum are the fraction of the result. */
 static inline uint16_t float_to_half(float f) {
     uint32_t bits = bits_of(f), sign = bits >> 16 & 0x8000u, mag = bits & 0x7fffffffu;
     if (mag > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (mag >> 13 & 0x1ffu));

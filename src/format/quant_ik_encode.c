@@ -399,7 +399,8 @@ static bool encode(const struct form *f, const float *src, void *dst, size_t n,
     uint8_t *out = dst, codes[QUANT_SUPER];
     bool ok = x && g;
     fill_book(&b, f->type);
-    /* weights are scaled to at most 1 per block; this hardly shifts weight between the blocks of a row */
+    /* the weights of each block are divided by their maximum; this hardly changes how much one block of a row counts
+     * against another */
     for (size_t i = 0; ok && i < n; i += SEARCH_MAX)
         quant_search_load(src + i, weights ? weights + i : NULL, SEARCH_MAX, x + i, w + i);
     memset(dst, 0, t->head_bytes + n / QUANT_SUPER * t->block_bytes);

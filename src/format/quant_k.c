@@ -8,16 +8,16 @@
  * | q5_K | 0 f16 d, 2 f16 dmin, 4 u8 scales[12], 16 u8 qh[32], 48 u8 qs[128]      | 32        | d s q - dmin m |
  * | q6_K | 0 u8 ql[128], 128 u8 qh[64], 192 i8 scales[16], 208 f16 d              | 16        | d s (q - 32)   |
  *
- * q2_K: scales[b] = s | m << 4. Element e of half h (128 elements): bits 2 (e / 32) of
+ * q2_K: scales[b] = s | m << 4. Element e of half h (128 elements): the two bits from bit 2 (e / 32) on of
  *   qs[32 h + e % 32].
  * q3_K: two bits as q2_K; q is those minus 4 unless bit 4 h + e / 32 of hmask[e % 32] is set. Scale b:
- *   low 4 bits in scales[b % 8] (low nibble for b < 8), high 2 in bits 2 (b / 4) of scales[8 + b % 4].
+ *   low 4 bits in scales[b % 8] (low nibble for b < 8), high 2 from bit 2 (b / 4) on of scales[8 + b % 4].
  * q4_K, q5_K: sub-blocks 2 c and 2 c + 1 are the low and high nibbles of qs[32 c ...]; q5_K adds bit b
- *   of qh[e % 32] as bit 4. Scale and minimum of sub-block b, 6 bits each: b < 4: the low 6 bits of
- *   scales[b] and scales[b + 4]; else the nibbles of scales[b + 4], topped by the upper 2 bits of
- *   scales[b - 4] and scales[b].
- * q6_K: element e of half h: nibble e / 64 of ql[64 h + e % 64], bits 2 (e / 32) of
- *   qh[32 h + e % 32] above it.
+ *   of qh[e % 32] as bit 4. Scale and minimum of sub-block b have 6 bits each. If b < 4, they are the low
+ *   6 bits of scales[b] and of scales[b + 4]. Otherwise their low 4 bits are the low and the high nibble of
+ *   scales[b + 4], and their high 2 bits are the upper 2 bits of scales[b - 4] and of scales[b].
+ * q6_K: element e of half h: low 4 bits in nibble e / 64 of ql[64 h + e % 64], high 2 from bit 2 (e / 32) on
+ *   of qh[32 h + e % 32].
  */
 #include "format/quant_impl.h"
 #include "format/quant_search.h"

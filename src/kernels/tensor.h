@@ -11,7 +11,7 @@
 
 enum {
     STEP_MAX_TOK = 16, /* up to here, forwards are bit-identical to one token at a time */
-    SCAN_GRID = 64,    /* longer recurrences are chunked at multiples of this position */
+    SCAN_GRID = 64,    /* longer recurrences are cut into chunks at its multiples */
     KV_PAGE = 64,      /* positions per page of keys and values */
 };
 

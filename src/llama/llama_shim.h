@@ -54,8 +54,8 @@ struct llama_shim_item { /* next tokens of one sequence */
     bool is_whole; /* its rows attend to each other, independent of their order */
 };
 
-/* An image as the model reads it: n_tok ids. Ids below 0 represent rows. Consecutive rows with the same number form one
- * run; if the number is odd, the run must be evaluated as a whole (is_whole). */
+/* An image as the model reads it: n_tok ids. Ids below 0 stand for rows. Consecutive rows with the same id form one
+ * run; if the id is odd, the run must be evaluated as a whole (is_whole). */
 struct shim_image;
 struct llama_shim_image {
     int32_t n_tok, n_row;
@@ -106,8 +106,8 @@ struct llama_shim {
     /* Returns a number that changes when all sequences are lost. */
     uint32_t (*epoch)(const struct shim_model *m);
 
-    /* NULL: without libmtmd. image_open decodes and encodes an image file whose size was checked. It may run
-     * concurrently with run, on any thread, one image at a time. image_read: ids [n_tok] and rows [n_row,
+    /* NULL: without libmtmd. image_open decodes and encodes an image file whose size was checked. It may be called
+     * while `run` is running, on any thread, for one image at a time. image_read: ids [n_tok] and rows [n_row,
      * n_row_embd]. */
     int (*image_open)(struct shim_model *m, const void *data, size_t n, struct shim_image **out,
                       struct llama_shim_image *info, char *text);

@@ -1,4 +1,4 @@
-/* block.c: the table of blocks, and sums over the blocks of a layer. */
+/* block.c: the table of blocks, and what all blocks of a layer need together. */
 #include "model/block.h"
 
 #include "model/block_impl.h"

@@ -40,7 +40,7 @@ enum { BLOCK_MAX_MATRICES = 12 };
 /* NULL-terminated, in the order in which a layer runs them. */
 extern const struct block *const mixer_blocks[], *const ffn_blocks[];
 
-/* Sums over the blocks of layer il. */
+/* What all blocks of layer il need together. */
 void block_rows_of(const struct hparams *hp, int32_t il, struct block_rows *r);
 void block_need_of(const struct hparams *hp, int32_t il, struct dev_need *n);
 void block_state_of(const struct hparams *hp, int32_t il, const struct seq_pool_params *p,

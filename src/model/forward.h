@@ -45,9 +45,9 @@ int forward_run(struct forward *f, const struct batch_item *runs, int32_t n_run,
 int forward_run_part(struct forward *f, const struct batch_item *runs, int32_t n_run,
                      const float *in, float *out, const float **logits, struct err *e);
 
-/* For a slice (model_open_slice): sums halves of layers over the ranks of the link; all ranks run the
- * same batches at the same time. Logits are those of its own rows of the head, [requested rows, n_logit].
- * l is borrowed until forward_free. */
+/* For a slice (model_open_slice): adds up the results of each half of a layer (mixers, feed-forward) over the ranks of
+ * the link; all ranks run the same batches at the same time. Logits are those of the slice's rows of the head,
+ * [requested rows, n_logit]. l is borrowed until forward_free. */
 struct link;
 void forward_link(struct forward *f, struct link *l, int32_t rank);
 

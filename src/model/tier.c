@@ -1,4 +1,4 @@
-/* tier.c: the pool of experts in memory, its directory, and the reads that fill it. */
+/* tier.c: the pool of experts in memory, the directories that map experts to it, and the reads that fill it. */
 #include "model/tier.h"
 
 #include <math.h>

@@ -404,8 +404,8 @@ static int note_source(struct binder *b, struct weight *slot, const struct weigh
     return 0;
 }
 
-/* For models with experts on disk: copies the other matrices to memory. So the file may be truncated while they run,
- * and its pages do not count as the program's memory. */
+/* For models with experts on disk: copies the other matrices to memory. So the file may be truncated while such a
+ * model runs, and the file's pages do not count as the program's memory. */
 static int copy_matrix(struct binder *b, struct weight *m) {
     size_t n = weight_bytes(m);
     char *p = b->dev->ops->alloc(b->dev, n);

@@ -2,8 +2,8 @@
  * requests that contain it.
  *
  * A client sends earlier answers back as plain messages. An answer is recognized by a keyed hash of its user, the
- * question before it and its own text without white space. It is also recognized if the client kept only its
- * beginning. Bounded: new marks replace the oldest. Any thread. */
+ * question before it and its own text without white space. It is also recognized if the client kept only its beginning.
+ * The number of answers that are remembered is limited: new ones replace the oldest. Any thread. */
 #ifndef CHIMERE_ODO_TAINT_H
 #define CHIMERE_ODO_TAINT_H
 

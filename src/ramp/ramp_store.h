@@ -1,8 +1,9 @@
 /* ramp_store.h: encodings of whole tensors, made when a candidate first needs them.
  *
  * Encodings are kept as files in the work folder up to a limit, so that an interrupted search and the final build find
- * them again; forms in place on the device are kept in memory. There is one file per tensor and type; its name contains
- * the hash of model and importance matrix. */
+ * them again; beyond the limit, they are in memory. On the device, forms that the model no longer uses are freed when
+ * the room for them is used up. There is one file per tensor and type; its name contains the hash of model and
+ * importance matrix. */
 #ifndef CHIMERE_RAMP_RAMP_STORE_H
 #define CHIMERE_RAMP_RAMP_STORE_H
 

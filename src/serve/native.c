@@ -217,7 +217,7 @@ static int put_listed(void *ud, const char *name, const struct backend *b) {
 
 static void put_other(const struct server *s, const char *name, struct buf *out) {
     if (!name || !name[0]) return;
-    if (catalog_find(s->p.catalog, name, NULL)) return; /* one file may serve both purposes */
+    if (catalog_find(s->p.catalog, name, NULL)) return; /* already listed as a chat model */
     buf_puts(out, ",{\"id\":");
     json_out_string(out, name);
     buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"chimere\"}",

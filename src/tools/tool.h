@@ -1,9 +1,9 @@
 /* tool.h: what a model may do besides answering: a table of tools, each with its limits.
  *
- * A tool takes JSON arguments, checked against the names and types of its schema, and returns text. Flags state
- * its possible effects. Once a conversation contains text from pages or documents, only tools without effects
- * outside may run (tool_allowed), so that instructions in that text cannot act. A tool runs on the thread of its
- * request; several requests may run the same tool at once. */
+ * A tool takes JSON arguments, checked against the names and types of its schema, and returns text. Flags state its
+ * possible effects. Once a conversation contains text from pages or documents, tools that write, run or send something
+ * are refused or need the user's confirmation (tool_allowed), so that instructions in that text cannot act. A tool runs
+ * on the thread of its request; several requests may run the same tool at once. */
 #ifndef CHIMERE_TOOLS_TOOL_H
 #define CHIMERE_TOOLS_TOOL_H
 
@@ -21,7 +21,7 @@ enum {
     TOOL_TAINTS = 4, /* its result is untrusted text */
     /* its effect is limited to a sandbox or to a root folder that the user chose */
     TOOL_CONFINED = 8,
-    TOOL_TAINTS_LOCAL = 16, /* its result is a file of that root; confined tools may still run */
+    TOOL_TAINTS_LOCAL = 16, /* its result is a file below that root; confined tools may still run */
     TOOL_PERSISTS = 64, /* its effect outlives the request: after any taint it needs confirmation */
     TOOL_ANYWHERE = 32, /* offered by every pipeline, not only by those that name it */
 };

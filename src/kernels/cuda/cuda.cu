@@ -664,7 +664,7 @@ static const struct ops cuda_ops = {
 };
 
 static bool open_tables(struct cuda *c) {
-    static uint32_t iq3s_signed[16][512]; /* the contents never change */
+    static uint32_t iq3s_signed[16][512]; /* every call writes the same contents */
     for (uint32_t i = 0; i < 16 * 512; i++) {
         const uint8_t *point = (const uint8_t *)&quant_grid_iq3s[i % 512];
         uint32_t word = 0;

@@ -328,7 +328,7 @@ template <int N> __device__ __forceinline__ constexpr int step_row(int i) {
     return i % (N / 2) / 4 * 32 + i / (N / 2) * 16 + i % 4;
 }
 
-/* Loads the thread's rows of its column of the head's state. */
+/* Loads this thread's elements of the head's state: one column, rows 4 p + step_row<N>(i). */
 template <int N>
 __device__ __forceinline__ void step_load(float (&S)[N], const float *state, int col0, int d_k,
                                           int d_v) {

@@ -2,12 +2,12 @@
  *
  * A warp computes 16 rows, or a part of their chunks of 4 or 8 units. Chunks are copied into two buffers of the warp in
  * shared memory; the first copies start before pdl_wait. A unit of 16 rows is one product: word t of a unit's nibbles
- * is what lane t of four needs, elements 4 t to 4 t + 3 in the low nibbles and 16 + 4 t to 16 + 4 t + 3 in the high
- * ones. Quants with a zero point are shifted to the top of a byte, where flipping the highest bit subtracts the zero
- * point. Integer accumulators start with the bits of 1.5 * 2^23, so that one subtraction turns them into floats. They
- * are summed as floats times the scales of unit and token. The minima of 8 units are subtracted by a tensor core
- * product too; the factors that 8 units share are applied last. Warps that share rows are summed in a fixed order. No
- * order depends on the tokens. */
+ * is what lane t of a group of four lanes needs: elements 4 t to 4 t + 3 in the low nibbles, and 16 + 4 t to
+ * 16 + 4 t + 3 in the high ones. Quants with a zero point are shifted to the top of a byte, where flipping the highest
+ * bit subtracts the zero point. Integer accumulators start with the bits of 1.5 * 2^23, so that one subtraction turns
+ * them into floats. These floats, times the scales of unit and token, are summed. The minima of 8 units are subtracted
+ * by a tensor core product too; the factors that 8 units share are applied last. The sums of warps that share rows are
+ * added in a fixed order. No order of additions depends on the tokens. */
 #include "kernels/cuda/vectors.cuh"
 
 enum {

@@ -115,8 +115,8 @@ __device__ __forceinline__ float4 glu_quad(const glu_job &g, int64_t quad) {
 /* A unit of activations in registers. */
 struct act_unit {
     uint4 lo, hi;
-    float scale;   /* of the unit's bytes */
-    uint32_t sums; /* of its first and its last 16 bytes: two int16 */
+    float scale;   /* scale of the unit's bytes */
+    uint32_t sums; /* sum of its first 16 bytes and sum of its last 16: two int16 */
 };
 __device__ __forceinline__ act_unit act8_load(const act8 &a, uint32_t unit) {
     act_unit v;

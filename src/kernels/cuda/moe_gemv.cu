@@ -228,7 +228,7 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
     __device__ __forceinline__ uint32_t unit_of(int round) const {
         return (uint32_t)(round * j.per_round) + threadIdx.x / TEAM * gridDim.x + blockIdx.x;
     }
-    /* The next load is the first half of round `round`. */
+    /* Makes the first half of round `round` the next load. */
     __device__ __forceinline__ void aim(int round) {
         uint32_t u = unit_of(round), last = (uint32_t)j.n_all - 1;
         u = u < last ? u : last;

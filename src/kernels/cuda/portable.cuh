@@ -275,7 +275,8 @@ __device__ __forceinline__ uint64_t group_factor(const void *shared, uint32_t ne
     uint64_t at = (uint32_t)__cvta_generic_to_shared(shared);
     return at >> 4 | (uint64_t)(next >> 4) << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
 }
-/* Fence: products that start later see what this thread, and threads before a barrier, wrote to shared memory. */
+/* Fence: products that start later see what this thread wrote to shared memory. If all threads call this before a
+ * barrier, products after the barrier see what all of them wrote. */
 __device__ __forceinline__ void group_sees(void) {
 #if HAS_GROUP_MMA
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

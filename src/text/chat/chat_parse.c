@@ -259,7 +259,7 @@ bool chat_call_end(struct chat_parser *p) {
     return p->rc == 0;
 }
 
-/* Reports the arguments so far, at least a bracket: a client may treat missing arguments as an empty object. */
+/* Reports the arguments so far, at least the opening brace: a client may treat missing arguments as an empty object. */
 static void send_incomplete(struct chat_parser *p) {
     if (!p->args.n) buf_putc(&p->args, '{');
     flush_args(p);

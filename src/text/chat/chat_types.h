@@ -30,7 +30,7 @@ enum {
 unsigned chat_schema_types(json_t *schema, const char *name);
 /* Returns the types of a parameter of a tool in the list. */
 unsigned chat_param_types(json_t *tools, const char *function, const char *param);
-/* Returns true if a value of these types is the text itself. */
+/* Returns true if a value of these types is a string that is written as it is, not as JSON. */
 bool chat_is_text(unsigned types);
 bool chat_has_tool(json_t *tools, const char *function);
 /* Returns true if a tool's name begins with the n bytes. */

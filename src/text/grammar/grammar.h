@@ -1,9 +1,9 @@
 /* grammar.h: compiles GBNF and JSON Schema to an immutable grammar.
  *
- * Hides a pushdown automaton over bytes: rules of nodes with byte ranges, alternatives and calls, and frames with
- * a counter or the set of properties seen. Character classes are compiled to UTF-8 byte ranges, so that text may
- * be cut anywhere, even inside a character. Every reachable state can be completed, because dead ends are removed
- * at compile time.
+ * Hides a pushdown automaton over bytes. Its rules consist of nodes: byte ranges, alternatives and calls of rules. A
+ * frame of its stack has a counter or the set of properties seen. Character classes are compiled to UTF-8 byte ranges,
+ * so that text may be cut anywhere, even inside a character. Every reachable state can be completed, because dead ends
+ * are removed at compile time.
  *
  * GBNF: as documented by llama.cpp (rules, literals, classes, `.`, groups, `* + ? {m,n}`, comments); `root` is the
  * start. Left recursion, undefined rules and token references are refused by name.
@@ -70,8 +70,8 @@ struct grammar_call_form {
     const char *close;
     const struct grammar_tags *tags; /* NULL: the arguments are JSON */
 };
-/* Parameters as tags: a line end, then (begin name_open NAME name_close between value_open VALUE value_close
- * end)*. The four bytes are directly next to a text. Patterns are regular expressions of JSON Schema. */
+/* Parameters as tags: a line end, then (begin name_open NAME name_close between value_open VALUE value_close end)*. The
+ * four char members are directly before and after NAME and VALUE. Patterns are regular expressions of JSON Schema. */
 struct grammar_tags {
     const char *begin, *between, *end;
     const char *between_text; /* replaces `between` if the parameter is a string; NULL: the same */
