@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "engine/lease.h"
 #include "engine/ngram_memory.h"
 #include "eval/harness.h"
@@ -75,7 +76,7 @@ static int take_device(struct night *x, struct err *e) {
     while (!engine_borrow(x->host->engine)) {
         if (x->params->goes_on && !x->params->goes_on(x->params->ud))
             return err_set(e, CHIMERE_ECANCELLED, "the night was stopped");
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        os_sleep_ms(10);
     }
     x->has_device = true;
     x->deadline += (double)(clock_ns() - start) * 1e-9;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # dflash: the list of prompts is what its script writes; where torch is installed a drafter is trained from the model's
-# own answers, goes on where it was cut off, is opened, and changes no text.
+# own answers, resumes where it was cut off, is opened, and changes no text.
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"

@@ -595,7 +595,7 @@ static void slices_on_two_devices(void **state) {
         say(s, l.engine);
         while (!__atomic_load_n(&s->ended, __ATOMIC_ACQUIRE)) sched_yield();
         if (s->j.err.code) fail_msg("%d: %s", n, s->j.err.text);
-        if (n == 2) { /* one is lost: the request fails by a sentence, and nobody waits for it */
+        if (n == 2) { /* one is lost: the request fails with an error, without waiting for it */
             inject_lose_device = 1;
             inject_lose_nth = 1;
             assert_int_equal(answer(l.engine, &e), CHIMERE_EDEVICE);

@@ -34,7 +34,7 @@ struct fault {
 };
 
 struct part {
-    const char *mainline, *other; /* its name in both dialects, behind that of the layer */
+    const char *mainline, *other; /* its name in both dialects, after that of the layer */
     int64_t rows, cols;           /* rows 0: a norm */
 };
 

@@ -262,7 +262,7 @@ static void test_kinds(void **state) {
     assert_int_equal(docs_index(l.docs, path, "test", &r, &e), 0);
     assert_int_equal(r.n_removed, 4);
     assert_int_equal(docs_index(l.docs, path, "test", &r, &e),
-                     CHIMERE_ENOENT); /* nobody knows it */
+                     CHIMERE_ENOENT); /* no such folder is known */
     library_close(&l);
 }
 

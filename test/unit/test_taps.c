@@ -128,7 +128,7 @@ static void taps_are_the_hidden_states_of_transformers(void **state) {
         d = worst(half.rows, want, (size_t)100 * half.n_tap * half.n_embd) / (double)range;
         if (!(d <= 1e-4)) fail_msg("%s, half: off by %.2e", cases[i].name, d);
 
-        /* cut off behind the second shard, a run goes on; what is there stays as it was */
+        /* cut off after the second shard, a run resumes; the shards that exist stay as they were */
         char path[400];
         snprintf(path, sizeof path, "%s/taps-000002.bin", dir);
         assert_int_equal(remove(path), 0);

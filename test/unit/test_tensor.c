@@ -386,7 +386,7 @@ static void damaged_states_are_refused(void **state) {
         if (file_write(path, bytes, n, &e)) fail_msg("%s", e.text);
         bytes[at[k]] ^= 1;
         int rc = ops->load(s.lm, path, &m, &read, &n_read, &e);
-        /* what stands behind the sizes of the parts is not used */
+        /* the file's content after the sizes of the parts is not used */
         if (at[k] == 95 && !rc) {
             mem_free(read);
             ops->checkpoint_free(s.lm, m);

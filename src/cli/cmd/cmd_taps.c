@@ -166,7 +166,7 @@ int cmd_taps(int argc, char **argv) {
     if (!cli_parse(&c, taps_options,
                    "usage: chimere taps -m FILE -f TEXT -o DIR [--layers LIST]\n"
                    "       chimere taps -m FILE --tokens LINES -o DIR [--layers LIST]\n"
-                   "Writes the hidden states behind layers; started again, it goes on.",
+                   "Writes the hidden states after layers; started again, it resumes.",
                    argc, argv, &status))
         return status;
     struct err e = {0};
