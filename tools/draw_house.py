@@ -17,7 +17,7 @@ WHAT = {0: "memory, errors, threads", 1: "bytes and text", 2: "arithmetic", 3: "
         8: "how to answer", 9: "learning", 10: "HTTP", 11: "include/chimere.h", 12: "commands"}
 PATH = [("tok_encode", "text/tok/tok.h", "bytes to ids"),
         ("forward_run", "model/forward.c", "the loop over layers"),
-        ("block_*", "model/block_*.c", "attention, delta net, experts"),
+        ("block_*", "model/block/block_*.c", "attention, delta net, experts"),
         ("dev->ops", "kernels/ops.h", "the list of operations"),
         ("ref_*, cpu, cuda", "kernels/", "the reference, then the fast versions")]
 LIFETIMES = [("model", "weights; shared, immutable"), ("engine", "activation memory, once"),

@@ -4,7 +4,7 @@
 
 #include "api/api_question.h"
 #include "base/rng.h"
-#include "serve/fields.h"
+#include "serve/fields/fields.h"
 
 static int add_json(json_t *q, const char *field, const char *text, struct err *e) {
     if (!text) return 0;

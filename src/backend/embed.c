@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/topology.h"
+#include "base/os/topology.h"
 #include "format/quant.h"
 #include "llama/llama_lib.h"
 #include "llama/llama_process.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/thread.h"

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/os.h"
+#include "base/os/os.h"
 #include "engine/plan.h"
 #include "format/quant.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 #define SHAPE(used, routed, experts, of, layers, cache, state)                                     \
     { used, routed, experts, of, layers, cache, state }

@@ -6,7 +6,7 @@
 #define CHIMERE_BACKEND_REQUEST_GRAMMAR_H
 
 #include "backend/backend.h"
-#include "engine/sampler.h"
+#include "engine/sampler/sampler.h"
 #include "text/grammar/grammar_mask.h"
 
 struct request_grammars;

@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/os.h"
+#include "base/os/os.h"
 #include "base/str.h"
 
 enum { MAX_OPT = 320, MAX_LIST = 4096, MAX_CONFIG_BYTES = 1 << 20 };

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/team.h"
-#include "base/topology.h"
+#include "base/os/topology.h"
 
 #if defined(__x86_64__)
 #define cpu_relax() __builtin_ia32_pause()

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
-#include "cli/remote_args.h"
+#include "cli/args/remote_args.h"
 #include "net/fetch.h"
 #include "net/sse.h"
 

@@ -2,7 +2,7 @@
 #ifndef CHIMERE_CLI_EVAL_REMOTE_H
 #define CHIMERE_CLI_EVAL_REMOTE_H
 
-#include "cli/remote_args.h"
+#include "cli/args/remote_args.h"
 #include "eval/harness.h"
 
 struct eval_remote {

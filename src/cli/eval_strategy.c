@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "odo/mode.h"
-#include "serve/fields.h"
+#include "serve/fields/fields.h"
 
 static bool is_mode(const char *name) {
     struct think_control c;

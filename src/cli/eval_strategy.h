@@ -4,7 +4,7 @@
 #ifndef CHIMERE_CLI_EVAL_STRATEGY_H
 #define CHIMERE_CLI_EVAL_STRATEGY_H
 
-#include "cli/chat_args.h"
+#include "cli/args/chat_args.h"
 #include "eval/harness.h"
 #include "strategy/strategy.h"
 

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/os.h"
+#include "base/os/os.h"
 #include "base/str.h"
 #include "cli/cli.h"
-#include "cli/hub_args.h"
+#include "cli/args/hub_args.h"
 #include "cli/manual.h"
 #include "llama/llama_process.h"
 #include "retrieval/extract.h"

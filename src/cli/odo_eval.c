@@ -5,9 +5,9 @@
 
 #include "backend/remote.h"
 #include "base/file.h"
-#include "cli/odo_args.h"
+#include "cli/args/odo_args.h"
 #include "odo/card.h"
-#include "odo/measure.h"
+#include "odo/measure/measure.h"
 
 static double real(const json_t *o, const char *key) {
     return json_number_value(json_object_get(o, key));

@@ -3,9 +3,9 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "cli/engram_args.h"
-#include "cli/night_args.h"
-#include "cli/odo_args.h"
+#include "cli/args/engram_args.h"
+#include "cli/args/night_args.h"
+#include "cli/args/odo_args.h"
 #include "learn/night.h"
 #include "learn/night_clock.h"
 

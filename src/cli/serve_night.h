@@ -2,7 +2,7 @@
 #ifndef CHIMERE_CLI_SERVE_NIGHT_H
 #define CHIMERE_CLI_SERVE_NIGHT_H
 
-#include "cli/chat_args.h"
+#include "cli/args/chat_args.h"
 #include "eval/harness.h"
 
 /* clang-format off */

@@ -2,7 +2,7 @@
 
 #include <stdbool.h>
 
-#include "base/os.h"
+#include "base/os/os.h"
 
 /* Returns the length of the control character at s[0..n), 0 if there is none: C0, DEL, and C1 as UTF-8. */
 static size_t control_len(const char *s, size_t n) {

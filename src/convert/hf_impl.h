@@ -11,7 +11,7 @@
 #include "convert/quantize_mix.h"
 #include "format/gguf.h"
 #include "format/safetensors.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 struct hf {
     const struct hf_options *options; /* borrowed */

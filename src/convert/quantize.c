@@ -8,7 +8,7 @@
 #include <pcre2.h>
 
 #include "base/file.h"
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"

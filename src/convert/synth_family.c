@@ -1,4 +1,4 @@
-/* synth_family.c: small shapes of the hybrid families. A shape is a list of keys; the family's rows (model/arch.h)
+/* synth_family.c: small shapes of the hybrid families. A shape is a list of keys; the family's rows (model/arch/arch.h)
  * define the tensors and their shapes from these, as they do for the loader. */
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/str.h"
 #include "convert/synth_impl.h"
 #include "format/quant.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 enum value { V_U32, V_F32, V_BOOL, V_U32_EACH, V_I32_EACH, V_BOOL_EACH };
 

@@ -13,7 +13,7 @@
 #define CHIMERE_ENGINE_ENGINE_H
 
 #include "base/err.h"
-#include "engine/sampler.h"
+#include "engine/sampler/sampler.h"
 #include "kernels/tensor.h"
 #include "text/tok/tok.h"
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 enum { GPUS_MAX = 8 };
 

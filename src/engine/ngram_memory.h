@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-#include "engine/sampler.h"
+#include "engine/sampler/sampler.h"
 #include "engram/mix.h"
 #include "engram/store.h"
 #include "text/tok/tok.h"

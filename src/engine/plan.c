@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/cgroup.h"
+#include "base/os/cgroup.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/os.h"
+#include "base/os/os.h"
 #include "base/str.h"
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"

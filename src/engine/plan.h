@@ -15,7 +15,7 @@
 
 #include "base/buf.h"
 #include "engine/engine.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 enum {
     PLAN_MIN_CTX = 4096,      /* of one sequence; fewer only if the user or the model sets it */

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/ngram_memory.h"
-#include "engine/suffix.h"
+#include "engine/draft/suffix.h"
 #include "engine/team_impl.h"
 
 /* Path of the suffix store's file, in the folder of the saved states. Returns false if there is no such folder. */

@@ -7,7 +7,7 @@
 
 #include "engine/lm.h"
 #include "engine/prefix.h"
-#include "engine/spec.h"
+#include "engine/draft/spec.h"
 
 /* LOAD: waits for a state from a file, or from another job with the same prompt. CLOSING: the job has ended; its state
  * will be saved next. */

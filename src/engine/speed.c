@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/os.h"
+#include "base/os/os.h"
 #include "format/gguf.h"
 #include "format/quant.h"
 #include "model/forward.h"

@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/hash.h"
 #include "base/map.h"
 #include "base/mem.h"

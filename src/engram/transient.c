@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "engram/build.h"

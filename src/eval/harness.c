@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"

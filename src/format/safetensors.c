@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/json_scan.h"

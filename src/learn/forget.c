@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/log.h"
 #include "engram/revise.h"
 #include "learn/collect.h"

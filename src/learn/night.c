@@ -6,11 +6,11 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/energy.h"
+#include "base/os/energy.h"
 #include "base/file.h"
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/mem.h"
-#include "base/os.h"
+#include "base/os/os.h"
 #include "engine/lease.h"
 #include "engine/ngram_memory.h"
 #include "eval/harness.h"

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/os.h"
+#include "base/os/os.h"
 #include "base/thread.h"
 #include "learn/nights.h"
 #include "learn/schedule.h"

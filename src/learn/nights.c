@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/library.h"
+#include "base/os/library.h"
 #include "base/log.h"
 #include "base/thread.h"
 

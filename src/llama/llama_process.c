@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/child.h"
+#include "base/os/child.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/child.h"
+#include "base/os/child.h"
 #include "base/mem.h"
 #include "llama/llama_lib.h"
 #include "llama/llama_process.h"

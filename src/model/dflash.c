@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "format/quant.h"
-#include "model/block_impl.h"
+#include "model/block/block_impl.h"
 
 enum { CHUNK = 64 /* observed tokens per pass */ };
 

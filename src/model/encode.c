@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "model/block_impl.h"
+#include "model/block/block_impl.h"
 
 static void encoder_layer(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;

@@ -9,7 +9,7 @@
 #define CHIMERE_MODEL_EXPERTS_H
 
 #include "kernels/ops.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 struct err;
 struct model;

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "kernels/link.h"
-#include "model/block_impl.h"
+#include "model/block/block_impl.h"
 
 /* ---- products with adapters ---- */
 

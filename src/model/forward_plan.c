@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "model/block.h"
+#include "model/block/block.h"
 #include "model/forward_impl.h"
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }

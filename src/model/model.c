@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "model/block.h"
+#include "model/block/block.h"
 #include "model/seq_impl.h"
 #include "model/slice.h"
 

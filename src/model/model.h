@@ -4,7 +4,7 @@
 #ifndef CHIMERE_MODEL_MODEL_H
 #define CHIMERE_MODEL_MODEL_H
 
-#include "model/arch.h"
+#include "model/arch/arch.h"
 #include "model/weights.h"
 
 struct model {

@@ -7,7 +7,7 @@
 #define CHIMERE_MODEL_ROUTING_H
 
 #include "base/err.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 enum {
     ROUTING_MAX_USED = 64,

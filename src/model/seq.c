@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "format/quant.h"
-#include "model/block.h"
+#include "model/block/block.h"
 #include "model/seq_impl.h"
 
 static size_t rec_layer_bytes(const struct layer_state *l) {

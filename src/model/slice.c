@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "format/quant.h"
-#include "model/arch_impl.h"
+#include "model/arch/arch_impl.h"
 
 /* Kernels multiply tiles of 32 rows and columns. */
 enum { TILE = 32, MAX_TILES = SLICE_MAX_PARTS - 2 };

@@ -8,7 +8,7 @@
 #ifndef CHIMERE_MODEL_SLICE_H
 #define CHIMERE_MODEL_SLICE_H
 
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 enum { SLICE_MAX_PARTS = 66 }; /* per dimension: q, k and the value heads of up to 64 tiles */
 

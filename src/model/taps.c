@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "format/quant.h"

@@ -10,7 +10,7 @@
 #include "base/reader.h"
 #include "base/thread.h"
 #include "format/quant.h"
-#include "kernels/cpu/repack.h"
+#include "kernels/cpu/gemm/repack.h"
 
 enum {
     UNIT = 64,     /* bytes per place unit; records and their parts are multiples */

@@ -9,7 +9,7 @@
 #ifndef CHIMERE_MODEL_TIER_H
 #define CHIMERE_MODEL_TIER_H
 
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 struct err;
 struct gguf;

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "format/quant.h"
-#include "model/block.h"
+#include "model/block/block.h"
 #include "model/slice.h"
 #include "model/tier.h"
 

@@ -6,7 +6,7 @@
 #define CHIMERE_MODEL_WEIGHTS_H
 
 #include "kernels/tensor.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 #include "model/experts.h"
 
 struct global_weights {

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "odo/intent.h"
+#include "odo/decide/intent.h"
 #include "store/score.h"
 
 enum { N_ROUTE = 16 }; /* routes kept in memory; a further route replaces the oldest entry */

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 
 #include "backend/backend.h"
-#include "odo/difficulty.h"
+#include "odo/decide/difficulty.h"
 
 enum { MODE_PROBE_TOKENS = 8 };
 

@@ -7,7 +7,7 @@
 #include "odo/mode.h"
 #include "odo/odo_impl.h"
 #include "odo/odo_quality.h"
-#include "odo/query.h"
+#include "odo/decide/query.h"
 #include "store/score.h"
 #include "tools/calc.h"
 

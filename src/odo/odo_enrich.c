@@ -8,7 +8,7 @@
 #include "engram/transient.h"
 #include "retrieval/docs.h"
 #include "odo/odo_enrich_impl.h"
-#include "odo/query.h"
+#include "odo/decide/query.h"
 #include "retrieval/fold.h"
 #include "retrieval/web.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/os.h"
+#include "base/os/os.h"
 #include "odo/odo_impl.h"
 
 enum { MAX_JUDGING = 8, GRACE_MS = 20 }; /* more threads would only wait for a busy model */

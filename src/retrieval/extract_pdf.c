@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "retrieval/extract_impl.h"

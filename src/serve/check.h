@@ -2,7 +2,7 @@
 #ifndef CHIMERE_SERVE_CHECK_H
 #define CHIMERE_SERVE_CHECK_H
 
-#include "serve/http_impl.h"
+#include "serve/http/http_impl.h"
 
 /* Return 0, or the HTTP status to refuse with; r->early then has the reason. */
 int check_framing(struct http_request *r, const char *version);

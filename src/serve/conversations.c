@@ -6,10 +6,10 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
-#include "serve/api.h"
+#include "serve/api/api.h"
 #include "serve/conversations_impl.h"
-#include "serve/http_target.h"
-#include "serve/json_out.h"
+#include "serve/http/http_target.h"
+#include "serve/api/json_out.h"
 
 enum {
     MAX_PAIRS = 16, /* metadata pairs; OpenAI's limit */

@@ -3,7 +3,7 @@
 #ifndef CHIMERE_SERVE_CONVERSATIONS_H
 #define CHIMERE_SERVE_CONVERSATIONS_H
 
-#include "serve/http.h"
+#include "serve/http/http.h"
 
 /* conversations.c */
 void conversations_list(struct http_request *r);

@@ -6,7 +6,7 @@
 
 #include "odo/memory.h"
 #include "serve/conversations.h"
-#include "serve/http_impl.h"
+#include "serve/http/http_impl.h"
 #include "store/conversation.h"
 
 enum {

@@ -5,10 +5,10 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "serve/api.h"
+#include "serve/api/api.h"
 #include "serve/conversations_impl.h"
-#include "serve/http_target.h"
-#include "serve/json_out.h"
+#include "serve/http/http_target.h"
+#include "serve/api/json_out.h"
 
 /* ---- items from a client ---- */
 

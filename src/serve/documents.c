@@ -7,9 +7,9 @@
 #include "retrieval/docs.h"
 #include "retrieval/docs_put.h"
 #include "retrieval/extract.h"
-#include "serve/http_impl.h"
-#include "serve/http_target.h"
-#include "serve/json_out.h"
+#include "serve/http/http_impl.h"
+#include "serve/http/http_target.h"
+#include "serve/api/json_out.h"
 #include "store/doc.h"
 
 enum {

@@ -3,7 +3,7 @@
 #ifndef CHIMERE_SERVE_DOCUMENTS_H
 #define CHIMERE_SERVE_DOCUMENTS_H
 
-#include "serve/http.h"
+#include "serve/http/http.h"
 
 void documents_list(struct http_request *r);
 void documents_put(struct http_request *r);

@@ -8,14 +8,14 @@
 #include <time.h>
 
 #include "base/file.h"
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "engram/build.h"
-#include "serve/api.h"
-#include "serve/http_impl.h"
-#include "serve/http_target.h"
-#include "serve/json_out.h"
+#include "serve/api/api.h"
+#include "serve/http/http_impl.h"
+#include "serve/http/http_target.h"
+#include "serve/api/json_out.h"
 
 enum {
     MAX_OUT = 32 << 20,

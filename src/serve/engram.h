@@ -3,7 +3,7 @@
 #ifndef CHIMERE_SERVE_ENGRAM_H
 #define CHIMERE_SERVE_ENGRAM_H
 
-#include "serve/http.h"
+#include "serve/http/http.h"
 
 void engram_list(struct http_request *r);
 void engram_look(struct http_request *r);

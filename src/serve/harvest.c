@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "learn/collect.h"
 #include "odo/memory.h"
-#include "serve/gen.h"
-#include "serve/http_impl.h"
+#include "serve/api/gen.h"
+#include "serve/http/http_impl.h"
 #include "store/quality.h"
 
 struct harvest {

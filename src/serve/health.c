@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "serve/http_impl.h"
+#include "serve/http/http_impl.h"
 #include "store/place.h"
 
 static void send_body(struct http_request *r, int status, struct buf *out) {

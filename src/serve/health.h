@@ -4,7 +4,7 @@
 #ifndef CHIMERE_SERVE_HEALTH_H
 #define CHIMERE_SERVE_HEALTH_H
 
-#include "serve/http.h"
+#include "serve/http/http.h"
 
 void health_ok(struct http_request *r);    /* 200 while the server responds */
 void health_live(struct http_request *r);  /* 503: the device has failed; only a restart helps */

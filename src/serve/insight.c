@@ -7,10 +7,10 @@
 #include "learn/night_page.h"
 #include "learn/nights.h"
 #include "odo/odo.h"
-#include "serve/api.h"
-#include "serve/http_impl.h"
-#include "serve/http_target.h"
-#include "serve/json_out.h"
+#include "serve/api/api.h"
+#include "serve/http/http_impl.h"
+#include "serve/http/http_target.h"
+#include "serve/api/json_out.h"
 #include "store/decision.h"
 
 enum { MOST = 1000, MOST_NIGHTS = 60, USUAL = 50, MAX_OUT = 64 << 20 };

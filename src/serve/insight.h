@@ -2,7 +2,7 @@
 #ifndef CHIMERE_SERVE_INSIGHT_H
 #define CHIMERE_SERVE_INSIGHT_H
 
-#include "serve/http.h"
+#include "serve/http/http.h"
 
 void insight_requests(struct http_request *r);
 void insight_decisions(struct http_request *r);

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "base/energy.h"
+#include "base/os/energy.h"
 
 const double metrics_bounds_s[METRICS_N_BUCKET] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                                    0.25,  0.5,    1,     2.5,  5,     10,   60};

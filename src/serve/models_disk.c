@@ -10,9 +10,9 @@
 #include "base/mem.h"
 #include "engine/plan.h"
 #include "net/pull.h"
-#include "serve/api.h"
-#include "serve/http_impl.h"
-#include "serve/json_out.h"
+#include "serve/api/api.h"
+#include "serve/http/http_impl.h"
+#include "serve/api/json_out.h"
 
 enum { MAX_PATH = 4096, MAX_OUT = 4 << 20, PROGRESS_MS = 250 };
 

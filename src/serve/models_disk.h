@@ -3,7 +3,7 @@
 #ifndef CHIMERE_SERVE_MODELS_DISK_H
 #define CHIMERE_SERVE_MODELS_DISK_H
 
-#include "serve/http.h"
+#include "serve/http/http.h"
 
 void models_disk_list(struct http_request *r);
 void models_disk_pull(struct http_request *r);

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "serve/fields.h"
-#include "serve/http_impl.h"
-#include "serve/json_out.h"
+#include "serve/fields/fields.h"
+#include "serve/http/http_impl.h"
+#include "serve/api/json_out.h"
 
 enum { MAX_OUT = 4 << 20 };
 

@@ -4,7 +4,7 @@
 #ifndef CHIMERE_SERVE_OPENAPI_H
 #define CHIMERE_SERVE_OPENAPI_H
 
-#include "serve/http.h"
+#include "serve/http/http.h"
 
 void openapi_json(struct http_request *r);
 

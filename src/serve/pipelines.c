@@ -6,10 +6,10 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "odo/odo.h"
-#include "odo/pipeline_edit.h"
-#include "serve/api.h"
-#include "serve/http_impl.h"
-#include "serve/json_out.h"
+#include "odo/pipeline/pipeline_edit.h"
+#include "serve/api/api.h"
+#include "serve/http/http_impl.h"
+#include "serve/api/json_out.h"
 
 enum { MAX_OUT = 80 << 20, MAX_QUESTION = 64 << 10 };
 

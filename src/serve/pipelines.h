@@ -3,7 +3,7 @@
 #ifndef CHIMERE_SERVE_PIPELINES_H
 #define CHIMERE_SERVE_PIPELINES_H
 
-#include "serve/http.h"
+#include "serve/http/http.h"
 
 void pipelines_list(struct http_request *r);
 void pipelines_check(struct http_request *r); /* reports errors and their lines */

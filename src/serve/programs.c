@@ -4,9 +4,9 @@
 
 #include "base/clock.h"
 #include "odo/odo.h"
-#include "serve/api.h"
-#include "serve/http_impl.h"
-#include "serve/json_out.h"
+#include "serve/api/api.h"
+#include "serve/http/http_impl.h"
+#include "serve/api/json_out.h"
 #include "tools/tool_files.h"
 
 /* Two at a time: a program occupies a worker while it runs. */

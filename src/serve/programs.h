@@ -2,7 +2,7 @@
 #ifndef CHIMERE_SERVE_PROGRAMS_H
 #define CHIMERE_SERVE_PROGRAMS_H
 
-#include "serve/http.h"
+#include "serve/http/http.h"
 
 /* POST {"language", "code"} -> {"output"}. Refused if the server does not offer this tool to its models. */
 void programs_run(struct http_request *r);

@@ -1,17 +1,17 @@
-#include "serve/gen.h"
+#include "serve/api/gen.h"
 #include "serve/serve.h"
 
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/os.h"
+#include "base/os/os.h"
 #include "tools/mcp_session.h"
 #include "odo/odo.h"
 #include "serve/harvest.h"
-#include "serve/http_impl.h"
-#include "serve/resume.h"
-#include "serve/listen.h"
+#include "serve/http/http_impl.h"
+#include "serve/api/resume.h"
+#include "serve/http/listen.h"
 #include "serve/slots.h"
 
 static void set_default(int *x, int value) {

@@ -7,10 +7,10 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/str.h"
-#include "serve/api.h"
-#include "serve/http_impl.h"
-#include "serve/http_target.h"
-#include "serve/json_out.h"
+#include "serve/api/api.h"
+#include "serve/http/http_impl.h"
+#include "serve/http/http_target.h"
+#include "serve/api/json_out.h"
 
 enum { MAX_SLOTS = 256, MAX_FILE = 64 << 20, HEAD_BYTES = 24 };
 /* followed by the tokenizer's hash, the count and the ids */

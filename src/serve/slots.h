@@ -7,7 +7,7 @@
 #ifndef CHIMERE_SERVE_SLOTS_H
 #define CHIMERE_SERVE_SLOTS_H
 
-#include "serve/gen.h"
+#include "serve/api/gen.h"
 
 struct slots;
 

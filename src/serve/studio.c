@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "serve/http_impl.h"
+#include "serve/http/http_impl.h"
 #include "serve/health.h"
 
 /* Scripts and styles come only from this server and are never inline. So if text of a model became markup by mistake,

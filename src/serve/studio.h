@@ -3,7 +3,7 @@
 #ifndef CHIMERE_SERVE_STUDIO_H
 #define CHIMERE_SERVE_STUDIO_H
 
-#include "serve/http.h"
+#include "serve/http/http.h"
 
 struct studio_file {
     const char *path; /* below /studio/ */

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/os.h"
-#include "base/process.h"
+#include "base/os/os.h"
+#include "base/os/process.h"
 
 #include "store/store_impl.h"
 

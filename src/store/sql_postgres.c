@@ -11,7 +11,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/library.h"
+#include "base/os/library.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "store/sql_impl.h"

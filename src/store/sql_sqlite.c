@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/mem.h"
 #include "store/sql_impl.h"
 #include "store/store_impl.h"

@@ -1,5 +1,5 @@
 /* mcp_serve.h: the local tools as a Model Context Protocol server: answers to messages, and a server on a pair of
- * streams (chimere odo mcp). serve/api_mcp.c serves the same over HTTP.
+ * streams (chimere odo mcp). serve/api/api_mcp.c serves the same over HTTP.
  *
  * On streams: one message per line, answered in order; messages have a size limit. The server ends with its input.
  * The client started this process, so no tool is withheld from it. mcp_answer: any thread. */

@@ -28,7 +28,7 @@ grep -qF '| GET | `/health` | open | OpenAI |' http.md || fail "/health"
 grep -qF '| `top_p` | chat, completions, responses, messages | number, 0 to 1 |' http.md || fail "top_p"
 grep -qF '| `truncation` | responses | refused, except disabled or auto |' http.md || fail "truncation"
 grep -qF '| `service_tier` | chat, responses, messages | no effect here |' http.md || fail "service_tier"
-n=$(sed -n '/^static const struct row rows/,/^};/p' "$SOURCE_DIR/src/serve/fields.c" | grep -cE '^    (\{|[A-Z]+\()"')
+n=$(sed -n '/^static const struct row rows/,/^};/p' "$SOURCE_DIR/src/serve/fields/fields.c" | grep -cE '^    (\{|[A-Z]+\()"')
 [ "$(grep -cE '^\| `[a-z]' http.md)" = "$n" ] || fail "$n fields, $(grep -cE '^\| `[a-z]' http.md) in the reference"
 
 cd "$SOURCE_DIR"

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "odo/intent.h"
-#include "odo/pipeline.h"
-#include "odo/skill.h"
+#include "odo/decide/intent.h"
+#include "odo/pipeline/pipeline.h"
+#include "odo/pipeline/skill.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

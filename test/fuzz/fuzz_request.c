@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "serve/fields.h"
+#include "serve/fields/fields.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/cgroup.h"
+#include "base/os/cgroup.h"
 #include "base/file.h"
 #include "scratch.h"
 

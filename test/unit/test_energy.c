@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/energy.h"
+#include "base/os/energy.h"
 
 static char root[] = "test_energy.XXXXXX";
 

@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "engine/lease.h"
 #include "engine/lm.h"
-#include "engine/spec.h"
+#include "engine/draft/spec.h"
 
 enum { VOCAB = 40, EOS = 0 };
 

@@ -17,7 +17,7 @@
 #include "base/rng.h"
 #include "engine/lm.h"
 #include "engine/ngram_memory.h"
-#include "engine/spec.h"
+#include "engine/draft/spec.h"
 #include "engram/build.h"
 #include "scratch.h"
 

@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "backend/request_grammar.h"
 #include "call_forms.h"
-#include "engine/sampler_impl.h"
+#include "engine/sampler/sampler_impl.h"
 #include "text/chat/chat.h"
 
 enum { N_WALK = 200 };

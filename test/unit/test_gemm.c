@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "format/quant.h"
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "kernels/ref/ref.h"
 
 #if defined(__x86_64__)
@@ -36,9 +36,9 @@ static inline __attribute__((always_inline)) __m256i dpbusd_emulated(__m256i sum
 extern const struct gemm gemm_emulated;
 #include "kernels/cpu/simd_avx2.h"
 
-#include "kernels/cpu/gemm_avx2.h"
+#include "kernels/cpu/gemm/gemm_avx2.h"
 
-#include "kernels/cpu/gemm_vnni.inc"
+#include "kernels/cpu/gemm/gemm_vnni.inc"
 #pragma GCC pop_options
 #endif
 

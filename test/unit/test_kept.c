@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "serve/kept.h"
+#include "serve/api/kept.h"
 
 static int has(struct kept *k, const char *owner, const char *id) {
     json_t *input, *response;

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "serve/lark.h"
+#include "serve/api/lark.h"
 
 static void check(const char *text, const char *want) {
     char *pattern;

@@ -12,8 +12,8 @@
 #include "eval/harness.h"
 #include "odo/bare.h"
 #include "odo/card.h"
-#include "odo/classify.h"
-#include "odo/measure.h"
+#include "odo/decide/classify.h"
+#include "odo/measure/measure.h"
 #include "odo/repeat.h"
 
 #include <stdio.h>

@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "retrieval/fold.h"
-#include "odo/intent.h"
+#include "odo/decide/intent.h"
 
 static struct intent_rules *shipped;
 

@@ -14,8 +14,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "odo/difficulty.h"
-#include "odo/pipeline.h"
+#include "odo/decide/difficulty.h"
+#include "odo/pipeline/pipeline.h"
 
 #include "scratch.h"
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "odo/query.h"
+#include "odo/decide/query.h"
 
 static void test_follow_up(void **state) {
     (void)state;

@@ -9,8 +9,8 @@
 #include <time.h>
 
 #include "base/file.h"
-#include "odo/pipeline.h"
-#include "odo/skill.h"
+#include "odo/pipeline/pipeline.h"
+#include "odo/pipeline/skill.h"
 #include "tools/tool.h"
 
 #include "odo_bed.h"

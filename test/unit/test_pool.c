@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/pool.h"
 #include "base/team.h"
-#include "base/topology.h"
+#include "base/os/topology.h"
 #include "scratch.h"
 
 static void put(const char *tree, const char *name, const char *text) {

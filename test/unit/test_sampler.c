@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "chi.h"
-#include "engine/sampler.h"
+#include "engine/sampler/sampler.h"
 
 enum { VOCAB = 40 };
 

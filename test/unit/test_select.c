@@ -14,7 +14,7 @@
 #include "base/rng.h"
 #include "engine/lm.h"
 #include "engine/ngram_memory.h"
-#include "engine/sampler_impl.h"
+#include "engine/sampler/sampler_impl.h"
 #include "engram/build.h"
 #include "kernels/cpu/cpu.h"
 #include "model/vocab.h"

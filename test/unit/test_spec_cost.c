@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "base/rng.h"
-#include "engine/spec_cost.h"
+#include "engine/draft/spec_cost.h"
 
 static void near(double got, double want, double tolerance) {
     if (!(fabs(got - want) <= tolerance)) fail_msg("expected %.6f, got %.6f", want, got);

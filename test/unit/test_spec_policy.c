@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/lm.h"
-#include "engine/spec.h"
+#include "engine/draft/spec.h"
 #include "scratch.h"
 
 /* ---- a sequence that the model drafter drafts for ---- */

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "engine/suffix.h"
+#include "engine/draft/suffix.h"
 #include "scratch.h"
 
 enum { N_TEXT = 3000, VOCAB = 12 };

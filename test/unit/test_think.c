@@ -10,10 +10,10 @@
 #include <cmocka.h>
 
 #include "engine/lm.h"
-#include "engine/sampler.h"
+#include "engine/sampler/sampler.h"
 #include "engine/think.h"
 #include "odo/mode.h"
-#include "serve/fields.h"
+#include "serve/fields/fields.h"
 
 /* ---- certainty ---- */
 

@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "call_forms.h"
-#include "serve/json_out.h"
+#include "serve/api/json_out.h"
 #include "text/chat/chat.h"
 #include "text/grammar/grammar.h"
 #include "text/grammar/grammar_mask.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Trains the classifier of routes and difficulty, and writes src/odo/classify_table.c.
+"""Trains the classifier of routes and difficulty, and writes src/odo/decide/classify_table.c.
 
-    python3 train/intent/train.py [--more FILE.jsonl] [--out src/odo/classify_table.c]
+    python3 train/intent/train.py [--more FILE.jsonl] [--out src/odo/decide/classify_table.c]
 
 Learns from phrases.py (topics in request forms), the seen half of eval/odo and, with --more, from an owner's corrections
 (items with expect.route, expect.difficulty). Sentences of the unseen half are refused. Needs numpy; seven minutes on one core.
@@ -168,7 +168,7 @@ def write(path, model, temps, n_sentence):
     num = lambda v: ", ".join(f"{float(x):.6f}F" for x in v)
     shape_rows = ", ".join("{" + num(r) + "}" for r in w2[N_BUCKET:] / temps[1])
     path.write_text(f"""/* classify_table.c: weights of classify.c. Written by train/intent/train.py from {n_sentence} sentences. */
-#include "odo/classify_impl.h"
+#include "odo/decide/classify_impl.h"
 
 /* clang-format off */
 const char *const classify_routes[CLASSIFY_N_ROUTE] = {{{", ".join(f'"{r}"' for r in ROUTES)}}};
@@ -195,7 +195,7 @@ def report(name, model, items):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--more", action="append", default=[])
-    parser.add_argument("--out", default=str(ROOT / "src/odo/classify_table.c"))
+    parser.add_argument("--out", default=str(ROOT / "src/odo/decide/classify_table.c"))
     parser.add_argument("--per-form", type=int, default=14)
     args = parser.parse_args()
     rng = random.Random(7)

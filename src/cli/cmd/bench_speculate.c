@@ -9,9 +9,9 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
-#include "engine/drafter.h"
-#include "engine/sampler.h"
-#include "engine/spec_cost.h"
+#include "engine/draft/drafter.h"
+#include "engine/sampler/sampler.h"
+#include "engine/draft/spec_cost.h"
 #include "model/forward.h"
 
 static const int32_t batches[] = {1, 4, BENCH_MAX_BATCH};

@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/chat_args.h"
-#include "cli/chat_command.h"
-#include "cli/chat_input.h"
-#include "cli/remote_args.h"
+#include "cli/args/chat_args.h"
+#include "cli/chat/chat_command.h"
+#include "cli/chat/chat_input.h"
+#include "cli/args/remote_args.h"
 
 const struct cfg_opt chat_options[] = {
     MODEL_OPTIONS,

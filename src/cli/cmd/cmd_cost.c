@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/energy.h"
+#include "base/os/energy.h"
 #include "base/str.h"
-#include "cli/bench_args.h"
+#include "cli/args/bench_args.h"
 #include "cli/cli.h"
-#include "cli/model_args.h"
+#include "cli/args/model_args.h"
 #include "ramp/ramp_type.h"
 
 /* Power under load as a share of the board's power: 129 of 180 W were measured on an RTX 5060 Ti with one sequence

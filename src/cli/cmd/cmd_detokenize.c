@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "cli/model_args.h"
+#include "cli/args/model_args.h"
 #include "model/vocab.h"
 
 /* clang-format off */

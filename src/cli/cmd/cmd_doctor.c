@@ -12,13 +12,13 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "base/fs.h"
-#include "base/os.h"
+#include "base/os/fs.h"
+#include "base/os/os.h"
 #include "base/str.h"
-#include "base/topology.h"
+#include "base/os/topology.h"
 #include "cli/cli.h"
 #include "engram/vec.h"
-#include "cli/hub_args.h"
+#include "cli/args/hub_args.h"
 #include "kernels/cpu/cpu.h"
 #include "llama/llama_lib.h"
 #include "net/fetch.h"

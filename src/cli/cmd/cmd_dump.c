@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/os.h"
+#include "base/os/os.h"
 #include "cli/cli.h"
 #include "format/gguf.h"
 #include "format/quant.h"

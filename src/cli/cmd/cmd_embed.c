@@ -4,7 +4,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "cli/model_args.h"
+#include "cli/args/model_args.h"
 #include "backend/embed.h"
 #include "model/vocab.h"
 

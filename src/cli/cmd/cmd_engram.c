@@ -7,11 +7,11 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "cli/engram_args.h"
+#include "cli/args/engram_args.h"
 #include "engram/ingest.h"
 #include "engram/revise.h"
 #include "model/vocab.h"

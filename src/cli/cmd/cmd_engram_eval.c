@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "cli/engram_args.h"
+#include "cli/args/engram_args.h"
 #include "engram/ingest.h"
 #include "eval/mixture.h"
 #include "model/vocab.h"

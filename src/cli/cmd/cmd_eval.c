@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "cli/chat_args.h"
+#include "cli/args/chat_args.h"
 #include "cli/eval_code.h"
 #include "cli/eval_remote.h"
 #include "cli/eval_strategy.h"

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "cli/model_args.h"
+#include "cli/args/model_args.h"
 #include "format/gguf.h"
 #include "model/vocab.h"
 #include "text/grammar/grammar.h"

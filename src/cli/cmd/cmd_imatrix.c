@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "cli/model_args.h"
+#include "cli/args/model_args.h"
 #include "format/quant.h"
 #include "eval/importance.h"
 #include "model/vocab.h"

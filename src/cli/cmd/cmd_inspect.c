@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fs.h"
+#include "base/os/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/inspect.h"
-#include "cli/model_args.h"
+#include "cli/args/model_args.h"
 #include "engine/plan.h"
 #include "kernels/device.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 const struct cfg_opt inspect_options[] = {
     {"tensors", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "list every tensor"},

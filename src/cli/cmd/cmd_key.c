@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "cli/cli.h"
-#include "serve/auth.h"
+#include "serve/http/auth.h"
 #include "store/store.h"
 
 /* clang-format off */

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/env.h"
+#include "base/os/env.h"
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "cli/remote_args.h"
+#include "cli/args/remote_args.h"
 
 /* clang-format off */
 const struct cfg_opt launch_options[] = {

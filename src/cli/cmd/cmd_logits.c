@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "cli/model_args.h"
+#include "cli/args/model_args.h"
 #include "model/forward.h"
 
 const struct cfg_opt logits_options[] = {

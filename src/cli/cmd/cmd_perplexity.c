@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "cli/model_args.h"
+#include "cli/args/model_args.h"
 #include "eval/perplexity.h"
 #include "model/vocab.h"
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "backend/recommend.h"
-#include "cli/hub_args.h"
+#include "cli/args/hub_args.h"
 
 /* clang-format off */
 const struct cfg_opt pull_options[] = {

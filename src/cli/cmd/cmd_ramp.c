@@ -4,7 +4,7 @@
 
 #include "base/buf.h"
 #include "base/str.h"
-#include "cli/model_args.h"
+#include "cli/args/model_args.h"
 #include "kernels/device.h"
 #include "ramp/ramp.h"
 

@@ -5,7 +5,7 @@
 
 #include "backend/recommend.h"
 #include "base/str.h"
-#include "cli/model_args.h"
+#include "cli/args/model_args.h"
 #include "kernels/device.h"
 
 const struct cfg_opt recommend_options[] = {

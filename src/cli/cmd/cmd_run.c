@@ -6,9 +6,9 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/os.h"
+#include "base/os/os.h"
 #include "base/str.h"
-#include "cli/chat_args.h"
+#include "cli/args/chat_args.h"
 #include "cli/term.h"
 
 const struct cfg_opt run_options[] = {

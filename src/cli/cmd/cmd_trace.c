@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "cli/model_args.h"
+#include "cli/args/model_args.h"
 #include "format/quant.h"
 #include "model/forward.h"
 #include "model/routing.h"

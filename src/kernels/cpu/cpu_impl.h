@@ -4,7 +4,7 @@
 
 #include "base/pool.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "kernels/ref/ref.h"
 #include "kernels/cpu/simd_ops.h"
 

@@ -1,0 +1,130 @@
+#include "cli/args/model_args.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/recommend.h"
+#include "base/file.h"
+#include "base/os/os.h"
+#include "base/str.h"
+#include "cli/args/hub_args.h"
+#include "engine/plan.h"
+#include "format/quant.h"
+#include "kernels/device.h"
+
+/* Models with short names, and their files: the first file that exists is used. */
+static const struct own {
+    const char *name, *files[3], *how;
+} own_models[] = {
+    {"nano",
+     {"chimere-nano.gguf", "models/chimere-nano.gguf", "models/chimere-nano-bf16.gguf"},
+     "give a model with -m FILE.gguf"},
+    {"smol", {"smollm2-135m-instruct-q4_1.gguf"}, "script/model fetches it (98 MB)"},
+};
+
+static const struct own *own_find(const char *name) {
+    for (size_t i = 0; i < sizeof own_models / sizeof *own_models; i++)
+        if (strcmp(own_models[i].name, name) == 0) return &own_models[i];
+    return NULL;
+}
+
+static int own_path(const struct own *o, char *out, size_t out_size, struct err *e) {
+    for (size_t i = 0; i < 3 && o->files[i]; i++)
+        if (file_find_data(o->files[i], out, out_size) == 0) return 0;
+    err_set(e, CHIMERE_ENOENT, "model %s is not on this machine", o->name);
+    err_hint(e, "%s", o->how);
+    return CHIMERE_ENOENT;
+}
+
+int model_args_own(const char *name, char *out, size_t out_size, struct err *e) {
+    const struct own *o = own_find(name);
+    return o ? own_path(o, out, out_size, e)
+             : err_set(e, CHIMERE_ENOENT, "model %s is not known", name);
+}
+
+int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err *e) {
+    const char *path = cfg_str(c, "model");
+    if (path && str_starts(path, "hf:")) return hub_args_path(c, path, false, 0, out, out_size, e);
+    const struct own *o = own_find(path ? path : "nano");
+    if (o && (!path || !file_exists(path))) return own_path(o, out, out_size, e);
+    char hub[512];
+    if (recommend_hub(path, hub, sizeof hub) && !file_exists(path))
+        return hub_args_path(c, hub, false, 0, out, out_size, e);
+    if ((size_t)snprintf(out, out_size, "%s", path) >= out_size)
+        return err_set(e, CHIMERE_ELIMIT, "--model: path is too long");
+    return 0;
+}
+
+int model_args_talk(struct cfg *c, struct err *e) {
+    char path[4096];
+    if (cfg_str(c, "model")) return 0;
+    bool smol = model_args_own("smol", path, sizeof path, NULL) == 0;
+    if (!cfg_bool(c, "quiet") && os_is_terminal(stderr)) {
+        const struct curated *best = recommend_best(plan_available_bytes());
+        fprintf(stderr, "%s answers, a small model for demonstration. %s: chimere pull %s\n",
+                smol ? "SmolLM2-135M" : "chimere-nano", "Best for this machine",
+                best && best->hub ? best->name : "NAME; see chimere recommend");
+    }
+    return cfg_set(c, "model", smol ? path : "nano", e);
+}
+
+enum cpu_isa model_args_isa(const struct cfg *c) { return cpu_isa_of(cfg_str(c, "isa")); }
+
+struct moe_keep model_args_keep(const struct cfg *c) {
+    return (struct moe_keep){(float)cfg_float(c, "expert-mass"), (int32_t)cfg_int(c, "expert-min")};
+}
+
+uint32_t model_args_type(const struct cfg *c, const char *option) {
+    return (uint32_t)quant_type_from_name(cfg_str(c, option));
+}
+
+static int open_device(const struct cfg *c, struct dev **dev, struct err *e) {
+    const struct device_params p = {.name = cfg_str(c, "device"),
+                                    .n_thread = (int)cfg_int(c, "threads"),
+                                    .isa = model_args_isa(c),
+                                    .vram_bytes = cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0};
+    return device_open(dev, &p, e);
+}
+
+static int open_model(const struct cfg *c, const char *path, struct dev *dev,
+                      struct expert_placement where, struct model **m, struct err *e) {
+    int rc = 0;
+    if (where.n_layer && !dev->ops->is_host)
+        rc = cpu_open(&where.host, (int)cfg_int(c, "threads"), model_args_isa(c), e);
+    return rc ? rc : model_open_placed(m, path, dev, &where, cfg_bool(c, "quiet"), e);
+}
+
+int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, struct err *e) {
+    char path[4096];
+    const struct expert_placement where = {
+        .n_layer = cfg_is_set(c, "n-cpu-moe") ? (int32_t)cfg_int(c, "n-cpu-moe") : 0,
+        .streams = true};
+    int rc = model_args_path(c, path, sizeof path, e);
+    if (!rc) rc = open_device(c, dev, e);
+    if (rc) return rc;
+    rc = open_model(c, path, *dev, where, m, e);
+    if (rc) (*dev)->ops->close(*dev);
+    return rc;
+}
+
+int model_args_open_planned(const struct cfg *c, const struct plan_params *want,
+                            struct memory_plan *plan, struct dev **dev, struct model **m,
+                            struct err *e) {
+    char path[4096];
+    int rc = model_args_path(c, path, sizeof path, e);
+    if (!rc) rc = open_device(c, dev, e);
+    if (rc) return rc;
+    struct plan_params p = *want;
+    p.dev = *dev;
+    p.vram_bytes = cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0;
+    p.budget_bytes = cfg_is_set(c, "ram") ? cfg_bytes(c, "ram") : 0;
+    p.fix_cpu_moe = cfg_is_set(c, "n-cpu-moe");
+    p.n_cpu_moe = p.fix_cpu_moe ? (int32_t)cfg_int(c, "n-cpu-moe") : 0;
+    rc = plan_make(plan, path, &p, e);
+    const struct expert_placement where = {.n_layer = plan->n_cpu_moe,
+                                           .streams = plan->staging_bytes > 0,
+                                           .pool_bytes = plan->pool_bytes};
+    if (!rc) rc = open_model(c, path, *dev, where, m, e);
+    if (rc) (*dev)->ops->close(*dev);
+    return rc;
+}

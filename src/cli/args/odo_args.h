@@ -1,0 +1,70 @@
+/* odo_args.h: the orchestrator of a command: its options, and what they open. */
+#ifndef CHIMERE_CLI_ODO_ARGS_H
+#define CHIMERE_CLI_ODO_ARGS_H
+
+#include "cli/cli.h"
+#include "cli/args/encoder_args.h"
+#include "retrieval/docs.h"
+#include "tools/mcp.h"
+#include "odo/odo.h"
+#include "retrieval/web.h"
+#include "store/store.h"
+
+/* clang-format off */
+#define ODO_OPTIONS                                                                                \
+    {"pipelines", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of pipelines (default: the one beside the program)"}, \
+    {"db", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "documents, decisions, memory (default: chimere.db of the user)"}, \
+    {"keep-days", 0, CFG_INT, "N", "30", 0, 36500, NULL, "records of requests, decisions and scores are deleted after so many; 0: never"}, \
+    {"keep-size", 0, CFG_BYTES, "SIZE", "256M", 0, 0, NULL, "of each of these kinds, at most; 0: any number"}, \
+    {"embedding-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "model that finds documents by meaning; in serve also answers /v1/embeddings"}, \
+    {"embedding-url", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "a server whose /v1/embeddings finds them, instead of --embedding-model"}, \
+    {"embedding-name", 0, CFG_STR, "NAME", "default", 0, 0, NULL, "the embedding model's name there"}, \
+    {"embedding-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with its API key"}, \
+    {"rerank-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "cross-encoder that orders the documents found; in serve also answers /v1/rerank (default: none)"}, \
+    {"files", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder that read_file and write_file may touch (default: none)"}, \
+    {"files-quota", 0, CFG_BYTES, "SIZE", "64M", 0, 0, NULL, "that write_file may write until the program ends"}, \
+    {"files-build", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "write_file may write what build tools execute: Makefile, package.json, ..."}, \
+    {"docs-trusted", 0, CFG_LIST, "DIR", NULL, 0, 0, NULL, "nobody else writes into this folder of documents: its passages do not restrict tools; may be repeated"}, \
+    {"files-trusted", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "nobody else writes into that folder: its text does not restrict later tools"}, \
+    {"run-code", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "programs in a sandbox as a tool; --no-run-code"}, \
+    {"bare-parsing", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "read HTML and PDF even if the kernel allows no sandbox for their parsers"}, \
+    {"searxng", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "SearXNG to search the web with (default: no web)"},  \
+    {"brave-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with a key of Brave's search"},         \
+    {"mcp", 0, CFG_LIST, "NAME=COMMAND", NULL, 0, 0, NULL, "MCP server whose tools are offered: a command line or a URL; may be repeated"}, \
+    {"mcp-env", 0, CFG_LIST, "NAME=VARIABLE", NULL, 0, 0, NULL, "environment variable that the MCP server of that name gets as well; may be repeated"}, \
+    {"intent-ms", 0, CFG_INT, "N", "300", -1, 60000, NULL, "time the model may take to judge a message; -1: rules alone"}
+/* clang-format on */
+
+enum { ODO_RIG_MAX_MCP = 16 };
+
+struct odo_rig {
+    struct store *store;
+    struct docs *docs;
+    struct encoder_rig embedder, ranker;
+    struct docs_models models; /* owned: wraps the two above */
+    struct web *web;           /* NULL: no source configured */
+    struct odo *odo;
+    struct mcp *mcp[ODO_RIG_MAX_MCP];
+    int n_mcp;
+};
+
+/* Reads a secret from the file that an option names, without the line end; *out is NULL if the option is not set.
+ * odo_args_forget wipes and frees it. */
+int odo_args_key(const struct cfg *c, const char *option, char **out, struct err *e);
+void odo_args_forget(char *key);
+
+/* Opens the store of option db, or else chimere.db in the user's data folder. */
+int odo_args_store(const struct cfg *c, struct store **out, struct err *e);
+
+/* Returns true if an option is set that only the orchestrator uses. */
+bool odo_args_are_given(const struct cfg *c);
+
+/* backend NULL: only decisions. */
+int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct backend *backend, struct err *e);
+/* Opens everything except the orchestrator; the caller owns *tools. */
+int odo_rig_tools(struct odo_rig *r, const struct cfg *c, struct tool_set **tools, struct err *e);
+/* Opens store and documents, without the orchestrator. */
+int odo_rig_store(struct odo_rig *r, const struct cfg *c, struct err *e);
+void odo_rig_close(struct odo_rig *r);
+
+#endif

@@ -1,0 +1,148 @@
+/* lm_parts.c: an implementation of lm.h for a model on several devices: parts of the layers that run one after another,
+ * or slices of every layer that run concurrently (lm_tensor.c). */
+#include "engine/lm/lm_parts.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "model/checkpoint.h"
+
+static struct part_seq *of(struct seq *s) { return (struct part_seq *)(void *)s; }
+
+static void parts_seq_free(struct lm *l, struct seq *s) {
+    for (int32_t i = 0; s && i < ((struct parts *)l)->n; i++) seq_free(of(s)->part[i]);
+    mem_free(s);
+}
+
+static int parts_seq_new(struct lm *l, struct seq **out, struct err *e) {
+    struct parts *x = (struct parts *)l;
+    struct part_seq *s = mem_zalloc(sizeof *s);
+    *out = NULL;
+    if (!s) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = 0;
+    for (int32_t i = 0; !rc && i < x->n; i++) rc = seq_new(&s->part[i], x->part[i].pool, e);
+    if (rc) parts_seq_free(l, (struct seq *)(void *)s);
+    else *out = (struct seq *)(void *)s;
+    return rc;
+}
+
+static int64_t parts_seq_pos(struct lm *l, const struct seq *s) {
+    (void)l;
+    return seq_pos(((const struct part_seq *)(const void *)s)->part[0]);
+}
+
+static void parts_seq_drop(struct lm *l, struct seq *s, int32_t n) {
+    for (int32_t i = 0; i < ((struct parts *)l)->n; i++) seq_drop(of(s)->part[i], n);
+}
+
+static struct forward *last(struct lm *l) {
+    struct parts *x = (struct parts *)l;
+    return x->part[x->n - 1].f;
+}
+
+void lm_parts_items(struct part *p, int32_t i, const struct batch_item *runs, int32_t n_run) {
+    for (int32_t k = 0; k < n_run && k < ENGINE_MAX_SEQS; k++) {
+        p->items[k] = runs[k];
+        p->items[k].seq = of(runs[k].seq)->part[i];
+    }
+}
+
+static int run_layers(struct lm *l, const struct batch_item *runs, int32_t n_run,
+                      const float **logits, struct err *e) {
+    struct parts *x = (struct parts *)l;
+    int rc = 0;
+    for (int32_t i = 0; !rc && i < x->n; i++) {
+        struct part *p = &x->part[i];
+        bool ends = i == x->n - 1;
+        lm_parts_items(p, i, runs, n_run);
+        rc = forward_run_part(p->f, p->items, n_run, i ? x->rows : NULL, ends ? NULL : x->rows,
+                              ends ? logits : NULL, e);
+    }
+    return rc;
+}
+
+static int run_slices(struct lm *l, const struct batch_item *runs, int32_t n_run,
+                      const float **logits, struct err *e) {
+    return lm_tensor_run(((struct parts *)l)->tensor, runs, n_run, logits, e);
+}
+
+static int parts_select(struct lm *l, struct select_args *a, struct err *e) {
+    return forward_select(last(l), a, e);
+}
+static const float *parts_row(struct lm *l, int32_t i, struct err *e) {
+    return forward_row(last(l), i, e);
+}
+
+static void parts_close(struct lm *l) {
+    struct parts *x = (struct parts *)l;
+    const struct dev *first = x->part[0].m->dev;
+    if (!lm_tensor_free(x->tensor)) return; /* a device may still use the memory: leak it instead */
+    if (x->rows && first->ops->host_free) first->ops->host_free(x->part[0].m->dev, x->rows);
+    else mem_free(x->rows);
+    for (int32_t i = 0; i < x->n; i++) {
+        forward_free(x->part[i].f);
+        seq_pool_free(x->part[i].pool);
+        mem_free(x->part[i].items);
+    }
+    mem_free(x);
+}
+
+static const struct lm_ops parts_ops = {.seq_new = parts_seq_new,
+                                        .seq_free = parts_seq_free,
+                                        .seq_pos = parts_seq_pos,
+                                        .seq_drop = parts_seq_drop,
+                                        .run = run_layers,
+                                        .close = parts_close,
+                                        .marks = &lm_parts_marks};
+
+static int open_part(struct part *t, struct model *m, const struct engine_params *p,
+                     struct err *e) {
+    const struct seq_pool_params pool = lm_pool_params(p);
+    t->m = m;
+    t->items = mem_alloc_array(ENGINE_MAX_SEQS, sizeof *t->items);
+    if (!t->items) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = seq_pool_new(&t->pool, m, &pool, e);
+    return rc ? rc : forward_new(&t->f, m, t->pool, p->n_batch, lm_n_out_max(p), e);
+}
+
+/* Allocates the buffer for rows that pass from one part to the next. */
+static int take_rows(struct parts *x, int32_t n_batch, struct err *e) {
+    struct model *m = x->part[0].m;
+    size_t bytes = (size_t)n_batch * (size_t)m->hp.n_embd * sizeof *x->rows;
+    x->rows = m->dev->ops->host_alloc ? m->dev->ops->host_alloc(m->dev, bytes) : mem_alloc(bytes);
+    return x->rows ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+}
+
+int lm_open_parts(struct lm **out, struct model *const *parts, int32_t n,
+                  const struct engine_params *p, struct err *e) {
+    *out = NULL;
+    const struct model *end = parts[n - 1];
+    bool is_sliced = end->slice != NULL;
+    struct parts *x = mem_zalloc(sizeof *x);
+    if (!x) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    x->ops = parts_ops;
+    bool select = end->dev->ops->select && (p->select || !end->dev->ops->is_host) && !is_sliced;
+    if (select) x->ops.select = parts_select, x->ops.row = parts_row;
+    if (is_sliced) x->ops.run = run_slices;
+    x->lm = (struct lm){.ops = &x->ops,
+                        .n_vocab = end->hp.n_vocab,
+                        .n_row_max = lm_n_out_max(p),
+                        .n_ctx = p->n_ctx};
+    const uint64_t form[] = {end->hash,    p->k_type,   p->v_type,
+                             p->speculate, (uint64_t)n, (uint64_t)is_sliced};
+    x->lm.layout = hash_bytes(form, sizeof form, 0);
+    x->part[0].m = parts[0];
+    int rc = is_sliced ? 0 : take_rows(x, p->n_batch, e);
+    for (int32_t i = 0; !rc && i < n; i++) {
+        x->n = i + 1;
+        rc = open_part(&x->part[i], parts[i], p, e);
+        if (rc) break;
+        x->lm.page_bytes += checkpoint_page_bytes(x->part[i].pool);
+        x->lm.checkpoint_bytes += checkpoint_state_bytes(x->part[i].pool);
+    }
+    if (!rc && is_sliced) rc = lm_tensor_new(&x->tensor, x, p, e);
+    if (rc) parts_close(&x->lm);
+    else *out = &x->lm;
+    return rc;
+}

@@ -1,0 +1,146 @@
+/* block_attn.c: softmax attention over the sequence's pages, with or without an output gate. */
+#include <math.h>
+
+#include "format/quant.h"
+#include "model/block/block_impl.h"
+
+static struct rope rope_of(const struct model *m, int32_t il) {
+    bool local = m->inv_freq_window && m->hp.layer[il].window;
+    return (struct rope){m->hp.rope_mode, m->hp.n_rot, local ? m->inv_freq_window : m->inv_freq,
+                         local ? 1 : m->hp.rope_magnitude};
+}
+
+void block_attn_project(struct forward *f, int32_t il, const float *x, int64_t x_stride) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer_weights *l = block_weights(f, il);
+    int64_t n_q = arch_dim(hp, D_Q, il), n_k = arch_dim(hp, D_K, il), stride = f->proj_stride;
+    float *q = f->proj, *k = q + n_q, *v = k + n_k;
+    const struct linear_out out[3] = {fwd_out(&l->attn.q, l->attn.q_b, q, stride),
+                                      fwd_out(&l->attn.k, l->attn.k_b, k, stride),
+                                      fwd_out(&l->attn.v, l->attn.v_b, v, stride)};
+    fwd_linear(f, out, hp->layer[il].kv_back ? 1 : 3, x, x_stride);
+}
+
+/* [q | gate] per head */
+static int64_t q_head_of(const struct hparams *hp) {
+    return hp->has_q_gate ? 2 * (int64_t)hp->d_k : hp->d_k;
+}
+
+/* Scales queries of positions after the original context, one row per call: only long contexts have such rows. */
+static void scale_queries(struct forward *f, float *q, int64_t n_q, int64_t stride) {
+    const struct hparams *hp = &f->m->hp;
+    for (int32_t i = 0; i < f->n_span; i++) {
+        const struct span *s = &f->spans[i];
+        for (int32_t t = 0; t < s->n_tok; t++) {
+            int64_t turns = (s->pos + t) / hp->rope_n_ctx_orig;
+            if (turns < 1) continue;
+            float *row = q + (s->row + t) * stride;
+            float scale = 1 + hp->temp_scale * logf(1 + (float)turns);
+            f->d->ops->axpby(f->d, row, scale, row, 0, n_q);
+        }
+    }
+}
+
+void block_attn_store(struct forward *f, int32_t il) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer_shape *shape = &hp->layer[il];
+    const struct layer_weights *l = block_weights(f, il);
+    int64_t n_q = arch_dim(hp, D_Q, il), n_k = arch_dim(hp, D_K, il), stride = f->proj_stride;
+    float *q = f->proj, *k = q + n_q, *v = k + n_k;
+    if (hp->temp_scale > 0 && hp->rope_n_ctx_orig > 0) scale_queries(f, q, n_q, stride);
+    const struct qkv_store_args store = {.spans = f->spans,
+                                         .n_span = f->n_span,
+                                         .n_tok = f->n_tok,
+                                         .n_head = shape->n_head,
+                                         .q = q,
+                                         .k = shape->kv_back ? NULL : k,
+                                         .v = shape->kv_back ? NULL : v,
+                                         .q_tok_stride = stride,
+                                         .q_head_stride = q_head_of(hp),
+                                         .k_tok_stride = stride,
+                                         .v_tok_stride = stride,
+                                         .q_norm = l->attn.q_norm,
+                                         .k_norm = l->attn.k_norm,
+                                         .eps = hp->eps,
+                                         .rope = rope_of(f->m, il),
+                                         .kv = f->p->layer[il].kv,
+                                         .q_out = f->z};
+    f->d->ops->qkv_store(f->d, &store);
+}
+
+void block_attn_heads(struct forward *f, int32_t il) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer_shape *shape = &hp->layer[il];
+    const struct layer_weights *l = block_weights(f, il);
+    block_attn_store(f, il);
+    const struct attn_args attn = {.spans = f->spans,
+                                   .n_span = f->n_span,
+                                   .n_tok = f->n_tok,
+                                   .n_head = shape->n_head,
+                                   .q = f->z,
+                                   .kv = f->p->layer[il].kv,
+                                   .scale = hp->attn_scale,
+                                   .window = shape->window,
+                                   .n_keep = hp->n_meta,
+                                   .sinks = l->attn.sinks,
+                                   .gate = hp->has_q_gate ? f->proj + hp->d_k : NULL,
+                                   .gate_tok_stride = f->proj_stride,
+                                   .gate_head_stride = q_head_of(hp),
+                                   .out = f->mix};
+    f->d->ops->attn(f->d, &attn);
+}
+
+static void attn_forward(struct forward *f, int32_t il) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer_weights *l = block_weights(f, il);
+    block_attn_project(f, il, f->h, hp->n_embd);
+    block_attn_heads(f, il);
+    const struct linear_out res = fwd_add(&l->attn.out, l->attn.out_b, f->x, hp->n_embd);
+    fwd_linear(f, &res, 1, f->mix, arch_dim(hp, D_ATTN_OUT, il));
+}
+
+static bool is_in(const struct layer_shape *l) { return l->mixer & MIX_ATTN; }
+
+static void rows(const struct hparams *hp, int32_t il, struct block_rows *r) {
+    block_raise(&r->proj, arch_dim(hp, D_QKV, il));
+    block_raise(&r->z, (int64_t)hp->layer[il].n_head * hp->d_k);
+    block_raise(&r->mix, arch_dim(hp, D_ATTN_OUT, il));
+}
+
+static void need(const struct hparams *hp, int32_t il, struct dev_need *n) {
+    if (hp->layer[il].n_head > n->n_head) n->n_head = hp->layer[il].n_head;
+}
+
+static size_t page_bytes(uint32_t type, int64_t n_head, int64_t d) {
+    uint64_t row = 0;
+    quant_row_bytes(type, (uint64_t)d, &row);
+    return (size_t)row * (size_t)n_head * KV_PAGE;
+}
+
+static void state(const struct hparams *hp, int32_t il, const struct seq_pool_params *p,
+                  struct layer_state *s) {
+    int32_t n_kv_head = hp->layer[il].n_kv_head;
+    s->kv.k_type = p->k_type;
+    s->kv.v_type = p->v_type;
+    s->kv.n_kv_head = n_kv_head;
+    s->kv.d_k = hp->d_k;
+    s->kv.d_v = hp->d_v;
+    s->kv.k_page_bytes = page_bytes(p->k_type, n_kv_head, hp->d_k);
+    s->kv.v_page_bytes = page_bytes(p->v_type, n_kv_head, hp->d_v);
+    s->kv.rotate = p->k_type > QUANT_F16 || p->v_type > QUANT_F16;
+    s->kv_is_other = hp->layer[il].kv_back > 0;
+}
+
+static int matrices(struct layer_weights *l, struct weight **out) {
+    struct weight *const all[] = {&l->attn.q, &l->attn.k, &l->attn.v, &l->attn.out};
+    return block_list(out, all, sizeof all / sizeof *all);
+}
+
+const struct block block_attn = {.name = "attention",
+                                 .is_in = is_in,
+                                 .within = 1 << JOIN_SHARED | 1 << JOIN_MEAN,
+                                 .rows = rows,
+                                 .need = need,
+                                 .state = state,
+                                 .matrices = matrices,
+                                 .forward = attn_forward};
