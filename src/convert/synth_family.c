@@ -1,4 +1,4 @@
-/* synth_family.c: small shapes of the hybrid families. A shape is a list of keys; the family's rows (model/arch/arch.h)
+/* synth_family.c: small shapes of the hybrid families, and a dense one of 27 billion weights. A shape is a list of keys; the family's rows (model/arch/arch.h)
  * define the tensors and their shapes from these, as they do for the loader. */
 #include <stdio.h>
 #include <string.h>
@@ -57,6 +57,20 @@ static const int16_t hymba_local[] = {0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0};
 static const int16_t hymba_source[] = {0, 1, 1, 3, 3, 5, 6, 6, 6, 9, 9, 11};
 
 static const struct synth_family families[] = {
+    {"qwen35-27b",
+     "qwen35",
+     64,
+     248320,
+     0,
+     0,
+     {SIZES(5120),
+      HEADS(24, 256),
+      MAMBA2(6144, 48, 16, 128),
+      {"attention.head_count_kv", V_U32, 4, NULL},
+      {"full_attention_interval", V_U32, 4, NULL},
+      {"feed_forward_length", V_U32, 17408, NULL},
+      {"rope.dimension_count", V_U32, 64, NULL},
+      {"rope.freq_base", V_F32, 1e7, NULL}}},
     {"mamba-mini", "mamba", 16, 32768, 0, 0, {SIZES(1024), MAMBA1(2048, 64, 16)}},
     {"mamba2-mini", "mamba2", 16, 32768, 0, 0, {SIZES(1024), MAMBA2(2048, 32, 4, 128)}},
     {"nemotron-mini",

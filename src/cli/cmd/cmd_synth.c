@@ -18,9 +18,10 @@ const struct cfg_opt synth_options[] = {
 static const char usage[] =
     "usage: chimere synth SHAPE MIX OUT.gguf [--layers N] [--experts N] [--vocab N]\n"
     "\n"
-    "shapes: qwen35moe-35b (34 B weights), qwen35moe-mini (1 B), nemotron-30b; small ones of "
-    "other\n"
-    "        families: mamba-mini, mamba2-mini, nemotron-mini, granite-h-mini, falcon-h1-mini,\n"
+    "shapes: qwen35moe-35b (34 B weights), qwen35-27b (dense), qwen35moe-mini (1 B), "
+    "nemotron-30b;\n"
+    "        small ones of other families: mamba-mini, mamba2-mini, nemotron-mini, granite-h-mini, "
+    "falcon-h1-mini,\n"
     "        jamba-mini, zamba2-mini, hymba-mini\n"
     "mixes:  ramp3 (experts iq3_s), q4km, q8, q4_0";
 
