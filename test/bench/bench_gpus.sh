@@ -1,76 +1,216 @@
 #!/usr/bin/env bash
-# bench_gpus.sh [MODEL [CARDS [STREAMS [DEVICE]]]]: a server on the first of CARDS (0,1), then on all of them as
-# replicas, as layers and as slices of layers, each with every number of STREAMS ("1 8 16"; replicas: of each card).
-# Tokens per second of all streams, two runs each. MODEL: a file, or a shape of `chimere synth` (qwen35moe-35b) as ramp3.
-# DEVICE, such as "2 H100 of one host": adds rows to bench/results/gpus.jsonl, ids gpus.ab.SPLIT.STREAMS. $CHIMERE is the
-# program, built with --preset cuda. CARDS=cpu,cpu tries the script without cards.
-set -euo pipefail
-model=${1:-qwen35moe-35b}
-cards=${2:-0,1}
-streams=${3:-1 8 16}
-device=${4:-}
-name=$model
-n=$(awk -F, '{ print NF }' <<<"$cards")
-most=$(tr ' ' '\n' <<<"$streams" | sort -n | tail -1)
-work=$(mktemp -d)
-pid=
-trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null; wait 2>/dev/null; rm -rf "$work"' EXIT
+# bench_gpus.sh [CARDS [PART...]]: what several GPUs of one machine (0,1) reach, beside what they must. Every part prints
+# each figure at once and has a time limit of its own, so that one that hangs or fails loses no other.
+#
+#   link     sums over the cards: the test of the kernels, and the time of one sum in either way
+#   tokens   200 greedy answers of chimere-nano: one card, slices (twice) and slices through the host
+#   35b      qwen35moe-35b ramp3 on one card, as slices, as layers, as replicas, and as slices through the host
+#   27b      qwen35-27b q4_0, a dense shape, on one card and as slices
+#
+# $CHIMERE: the program, built with --preset cuda; beside it, if built, test/test_cuda_link. Models of random weights are
+# written once to $SCRATCH (/dev/shm). CARDS=cpu,cpu tries the script without cards, on small models.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit
+CHIMERE=${CHIMERE:-build/cuda/chimere}
+export CHIMERE
+cards=${1:-0,1}
+shift || true
+scratch=${SCRATCH:-/dev/shm}
+first=${cards%%,*}
+results=$scratch/gpus.results
+prompt=4096 gen=192
+layers=()
+case $cards in
+*cpu*)
+    prompt=128 gen=12
+    layers=(--layers 4 --vocab 2048)
+    ;;
+esac
+pid='' url=''
 
-if ! "$CHIMERE" serve --check -q --ctx 1024 --gpus "$cards" >/dev/null 2>"$work/why"; then
-    echo "skip: several GPUs: $(head -1 "$work/why")"
-    exit 0
-fi
-if [ ! -f "$model" ]; then
-    "$CHIMERE" synth "$model" ramp3 "$work/model.gguf" >/dev/null
-    model=$work/model.gguf
-fi
+# ---- one server ----
 
-start() { # SERVE_ARGS...
-    "$CHIMERE" serve -m "$model" --port 0 -q --no-odo --no-speculate --ctx 1024 --parallel "$most" "$@" \
-        >"$work/said" 2>&1 &
-    pid=$!
-    until grep -q 'http://' "$work/said"; do
-        kill -0 $pid 2>/dev/null || return 1
+stop() {
+    [ -n "$pid" ] || return 0
+    kill "$pid" 2>/dev/null
+    for _ in $(seq 100); do
+        kill -0 "$pid" 2>/dev/null || break
         sleep 0.1
     done
-    url=$(grep -o "http://[^ ?]*" "$work/said" | head -1)
+    kill -9 "$pid" 2>/dev/null
+    wait "$pid" 2>/dev/null
+    pid=''
 }
-stop() {
-    kill $pid
-    wait $pid || true
-    pid=
-}
-rate() { # STREAMS: tokens a second of all streams, after their first tokens
-    "$CHIMERE" bench --url "$url" --json -p 64 -n 192 --concurrency "$1" --requests $((3 * $1)) |
-        sed -n 's/.*"decode_tok_s": \([0-9.]*\).*/\1/p'
-}
-row() { # SPLIT STREAMS VALUE NOTE
-    printf '%-10s %8d streams %10s tokens per second  %s\n' "$1" "$2" "$3" "$4"
-    [ -z "$device" ] || python3 tools/figures.py add --device "$device" --id "gpus.ab.$1.$2" \
-        --command "script/bench gpus ($name, cards $cards)" --note "$4" \
-        --folders src/engine src/kernels/cuda -- bench/results/gpus.jsonl "$name, $1, $2 streams" \
-        "decode of all streams" "$3" "tokens per second"
-}
-measure() { # SPLIT TIMES SERVE_ARGS...
-    local split=$1 times=$2 s first second
-    shift 2
-    if ! start "$@"; then
-        printf '%-10s refused: %s\n' "$split" "$(grep -m 1 chimere: "$work/said")"
-        wait $pid || true
-        pid=
-        return 0
-    fi
-    rate "$most" >/dev/null # to warm up
-    for s in $streams; do
-        first=$(rate $((times * s)))
-        second=$(rate $((times * s)))
-        row "$split" $((times * s)) "$(awk -v a="$first" -v b="$second" 'BEGIN { printf "%.0f", (a + b) / 2 }')" \
-            "two runs: $first, $second"
-    done
+trap stop EXIT
+trap 'exit 124' TERM
+
+start() { # MODEL SERVE_ARGS...
+    local said=$scratch/gpus.said
     stop
+    "$CHIMERE" serve -m "$1" --port 0 -q --no-odo --no-speculate "${@:2}" >"$said" 2>&1 &
+    pid=$!
+    until grep -q 'http://' "$said"; do
+        kill -0 "$pid" 2>/dev/null || {
+            echo "    refused: $(grep -m 1 chimere: "$said")"
+            return 1
+        }
+        sleep 0.1
+    done
+    grep -h 'cards, \|link: ' "$said" | sed 's/^/    /'
+    url=$(grep -o 'http://[^ ?]*' "$said" | head -1)
+}
+field() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p"; }
+load() { # PROMPT TOKENS STREAMS REQUESTS
+    "$CHIMERE" bench --url "$url" --json -p "$1" -n "$2" --concurrency "$3" --requests "$4"
+}
+metric() { # what the cards have exchanged
+    python3 -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=10).read().decode())' \
+        "${url%/}/metrics" | grep '^chimere_card_link' | sed 's/^/    /'
 }
 
-measure one 1 --gpus "${cards%%,*}"
-measure replica "$n" --gpus "$cards" --split replica
-measure layer 1 --gpus "$cards" --split layer
-measure tensor 1 --gpus "$cards" --split tensor
+# ---- figures ----
+
+# KEY VALUE [OF LEAST]: prints a figure, and its ratio to the figure OF, which must be at least LEAST
+figure() {
+    local of=''
+    echo "$1 $2" >>"$results"
+    [ -z "${3:-}" ] || of=$(awk -v k="$3" '$1 == k { v = $2 } END { print v }' "$results")
+    if [ -n "$of" ]; then
+        awk -v k="$1" -v v="$2" -v o="$of" -v n="$3" -v m="$4" 'BEGIN {
+            r = o > 0 ? v / o : 0
+            printf "    %-28s %10.1f  %.2f times %s, at least %.2f: %s\n", k, v, r, n, m, r >= m ? "reached" : "MISSED" }'
+    else
+        printf '    %-28s %10.1f\n' "$1" "${2:-0}"
+    fi
+}
+decode() { # KEY STREAMS [OF LEAST]: tokens a second of all streams, mean of two runs
+    local a b
+    a=$(load 64 "$gen" "$2" $((2 * $2 + 1)) | field decode_tok_s)
+    b=$(load 64 "$gen" "$2" $((2 * $2 + 1)) | field decode_tok_s)
+    echo "    two runs: $a $b"
+    figure "$1" "$(awk -v a="$a" -v b="$b" 'BEGIN { print (a + b) / 2 }')" "${@:3}"
+}
+prefill() { # KEY [OF LEAST]: prompt tokens a second
+    local ms
+    load "$prompt" 2 1 2 >/dev/null
+    ms=$(load "$prompt" 2 1 6 | field ttft_ms_p50)
+    figure "$1" "$(awk -v n="$prompt" -v ms="$ms" 'BEGIN { print ms > 0 ? 1000 * n / ms : 0 }')" "${@:2}"
+}
+model() { # SHAPE MIX: path of its file
+    local file=$scratch/gpus-$1-$2.gguf
+    if [ ! -f "$file" ]; then
+        "$CHIMERE" synth "$1" "$2" "$file.part" "${layers[@]}" >/dev/null || return 1
+        mv "$file.part" "$file"
+    fi
+    echo "$file"
+}
+big() { # 35b | 27b: the model's file; small ones without cards
+    case $cards:$1 in
+    *cpu*) model qwen35moe-mini q8 ;;
+    *:35b) model qwen35moe-35b ramp3 ;;
+    *) model qwen35-27b q4_0 ;;
+    esac
+}
+
+# ---- parts ----
+
+part_link() {
+    local test
+    test=$(dirname "$CHIMERE")/test/test_cuda_link
+    if [ -x "$test" ]; then timeout 60 "$test" 2>&1 | sed 's/^/    /'; fi
+    start models/chimere-nano-bf16.gguf --gpus "$cards" --split tensor --ctx 1024 --parallel 1 &&
+        load 64 32 1 2 >/dev/null && metric
+}
+
+answers() { # FILE: 64 characters or so of each answer, one a line
+    python3 - "$url" "$1" <<'PY'
+import json, random, sys, urllib.request
+url, out = sys.argv[1].rstrip("/"), open(sys.argv[2], "w")
+rng = random.Random(7)
+words = "the a one two river house number answer question red blue why how many count from to city name year".split()
+for i in range(200):
+    prompt = " ".join(rng.choice(words) for _ in range(8 + i % 40))
+    body = json.dumps({"model": "m", "prompt": prompt, "max_tokens": 24, "temperature": 0}).encode()
+    request = urllib.request.Request(url + "/v1/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as r:
+        out.write(json.dumps(json.load(r)["choices"][0]["text"]) + "\n")
+PY
+}
+same() { # FILE FILE: how many answers are the same
+    paste -d '\001' "$1" "$2" | awk -F '\001' '$1 == $2 { n++ } END { print n + 0 }'
+}
+part_tokens() {
+    local nano=models/chimere-nano-bf16.gguf args=(--ctx 1024 --parallel 1) way
+    start $nano --gpus "$first" "${args[@]}" && answers "$scratch/gpus.one"
+    for way in auto again host; do
+        start $nano --gpus "$cards" --split tensor --link ${way/again/auto} "${args[@]}" || continue
+        answers "$scratch/gpus.$way" || continue
+        echo "    $way: $(same "$scratch/gpus.one" "$scratch/gpus.$way") of 200 answers as on one card"
+        [ $way = again ] || continue
+        echo "    two runs: $(same "$scratch/gpus.auto" "$scratch/gpus.again") of 200 answers the same"
+    done
+}
+
+one() { # NAME STREAMS...: on one card
+    start "$(big "$1")" --gpus "$first" --ctx 5120 --parallel 16 || return
+    local s
+    load 64 "$gen" 1 2 >/dev/null # to warm up
+    for s in "${@:2}"; do decode "$1.one.$s" "$s"; done
+    prefill "$1.one.prefill"
+}
+slices() { # NAME LINK LEAST_DECODE LEAST_PREFILL
+    local key=$1.tensor.$2
+    start "$(big "$1")" --gpus "$cards" --split tensor --link "$2" --ctx 5120 --parallel 1 || return
+    load 64 "$gen" 1 2 >/dev/null
+    decode "$key.1" 1 "$1.one.1" "$3"
+    prefill "$key.prefill" "$1.one.prefill" "$4"
+    metric
+}
+part_35b_one() { one 35b 1 8 16; }
+part_35b_tensor() { slices 35b auto 1.0 1.6; }
+part_35b_layer() {
+    start "$(big 35b)" --gpus "$cards" --split layer --ctx 1280 --parallel 16 || return
+    load 64 "$gen" 16 32 >/dev/null
+    decode 35b.layer.16 16 35b.one.8 1.6
+    decode 35b.layer.1 1 35b.one.1 0.8
+}
+part_35b_replica() {
+    start "$(big 35b)" --gpus "$cards" --split replica --ctx 1280 --parallel 16 || return
+    load 64 "$gen" 32 64 >/dev/null
+    decode 35b.replica.32 32 35b.one.16 1.95
+}
+part_35b_host() { slices 35b host 0 0; }
+part_27b_one() { one 27b 1; }
+part_27b_tensor() { slices 27b auto 1.5 1.6; }
+
+# ---- all ----
+
+limits='link:60 tokens:100 35b_one:90 35b_tensor:60 35b_layer:50 27b_one:70 27b_tensor:60 35b_replica:60 35b_host:50'
+if [ "${1:-}" = --only ]; then # one part, within its limit
+    "part_$2"
+    exit
+fi
+if ! "$CHIMERE" serve --check -q -m models/chimere-nano-bf16.gguf --ctx 1024 --gpus "$cards" >/dev/null 2>"$scratch/gpus.why"; then
+    echo "skip: several GPUs: $(head -1 "$scratch/gpus.why")"
+    exit 0
+fi
+rm -f "$results"
+began=$SECONDS
+big 35b >/dev/null &
+writers=$!
+for limit in $limits; do
+    part=${limit%:*}
+    [ $# -eq 0 ] || [[ " $* " == *" ${part%%_*} "* ]] || continue
+    if [[ $part == 35b_one ]]; then
+        wait $writers
+        big 27b >/dev/null & # while the 35b is measured on cards
+        writers=$!
+    fi
+    [[ $part != 27b_one ]] || wait $writers
+    echo "== $part, after $((SECONDS - began)) s"
+    timeout -k 15 "${limit#*:}" bash "$0" "$cards" --only "$part"
+    [ $? -ne 124 ] || echo "    not finished within ${limit#*:} s"
+done
+wait
+echo "== $((SECONDS - began)) s"
+rm -f "$scratch"/gpus.{said,one,auto,again,host,why}
