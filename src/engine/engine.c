@@ -169,12 +169,13 @@ int engine_new(struct engine **out, struct model *m, const struct tok *tok,
 }
 
 int engine_new_parts(struct engine **out, struct model *const *parts, int32_t n,
-                     const struct tok *tok, const struct engine_params *p, struct err *e) {
+                     struct lm_turns *turns, const struct tok *tok, const struct engine_params *p,
+                     struct err *e) {
     struct lm *lm;
     struct engine_params own = roomy(p);
     *out = NULL;
     int rc = check_params(p, e);
-    if (!rc) rc = lm_open_parts(&lm, parts, n, &own, e);
+    if (!rc) rc = lm_open_parts(&lm, parts, n, turns, &own, e);
     return rc ? rc : engine_new_over(out, lm, tok, &own, e);
 }
 
@@ -333,6 +334,7 @@ int engine_run(struct engine *g, struct engine_job *j, struct err *e) {
 
 int32_t engine_n_seq(const struct engine *g) { return g->sched.p.n_seq; }
 void engine_lead(struct engine *g, struct team *t) { g->team = t; }
+const struct lm *engine_lm(const struct engine *g) { return g->lm; }
 struct team *engine_team(const struct engine *g) {
     return g->team;
 }

@@ -12,7 +12,9 @@
 enum { LM_N_DRAFT = 3 }; /* default length of a draft, used if the user gives no number */
 
 struct drafter;
+struct link_stats;
 struct lm;
+struct lm_turns;
 
 struct lm_ops {
     int (*seq_new)(struct lm *l, struct seq **out, struct err *e);
@@ -27,6 +29,9 @@ struct lm_ops {
     int (*select)(struct lm *l, struct select_args *a, struct err *e);
     const float *(*row)(struct lm *l, int32_t i, struct err *e);
     void (*close)(struct lm *l);
+    /* What each of several devices that add up their results has exchanged, [GPUS_MAX]; returns their number. Any
+     * thread. NULL: none do. */
+    int32_t (*links)(const struct lm *l, struct link_stats *out);
     const struct lm_mark_ops *marks; /* NULL: states cannot be saved */
 };
 
@@ -65,11 +70,17 @@ int lm_open_model(struct lm **out, struct model *m, const struct engine_params *
 /* A model on several devices. Either [n] parts, each with some of the layers in order: rows pass from one part to the
  * next through host memory. Or n slices of every layer (model_open_slice), which run concurrently. Each device has its
  * share of every sequence and checkpoint. */
-int lm_open_parts(struct lm **out, struct model *const *parts, int32_t n,
+int lm_open_parts(struct lm **out, struct model *const *parts, int32_t n, struct lm_turns *turns,
                   const struct engine_params *p, struct err *e);
 /* Like engine_new, for such parts. */
 int engine_new_parts(struct engine **out, struct model *const *parts, int32_t n,
-                     const struct tok *tok, const struct engine_params *p, struct err *e);
+                     struct lm_turns *turns, const struct tok *tok, const struct engine_params *p,
+                     struct err *e);
+
+/* Several engines that run the same parts take turns on each device: while one computes its first layers, another
+ * computes its last ones on the next device. turns NULL above: one engine. It must outlive the engines. */
+int lm_turns_new(struct lm_turns **out, int32_t n, struct err *e);
+void lm_turns_free(struct lm_turns *t);
 
 /* ---- in lm_model.c, used by lm_parts.c ---- */
 

@@ -370,6 +370,7 @@ static int cut_model(struct loaded *l, struct load_params *p, bool by_layer, str
                        "--split %s: adapters are not supported; use --split replica", how);
     int rc = open_devices(l, p, e);
     if (!rc && by_layer) rc = cut_layers(l, p, e);
+    if (by_layer) p->plan.n_engine = 1 + l->n_replica; /* as many as keep all cards busy */
     if (!by_layer) cut_slices(l, p);
     l->is_split = true;
     /* undo the division by share(): one engine, not one per card */
@@ -387,12 +388,36 @@ static int plan_part(struct replica *r, struct load_params *p, int32_t i, struct
     return rc;
 }
 
+/* One engine, or several that share the sequences and take turns on the cards, led by the first. */
+static int open_engines(struct loaded *l, struct model *const *parts, int32_t n, struct err *e) {
+    struct engine *engines[GPUS_MAX];
+    static const char *const names[GPUS_MAX] = {"turn 0", "turn 1", "turn 2", "turn 3",
+                                                "turn 4", "turn 5", "turn 6", "turn 7"};
+    const struct engine_params *all = &l->plan.engine;
+    int32_t n_part = 1 + l->n_replica;
+    if (n < 2) return engine_new_parts(&l->engine, parts, n_part, NULL, l->tok, all, e);
+    int rc = lm_turns_new(&l->turns, n_part, e);
+    for (int32_t i = 0; !rc && i < n; i++) {
+        struct engine_params own = *all;
+        own.n_seq = (all->n_seq + n - 1 - i) / n;
+        own.n_ctx = all->n_ctx / n / KV_PAGE * KV_PAGE;
+        if (own.n_ctx < own.n_ctx_seq) own.n_ctx = own.n_ctx_seq;
+        own.cache.ram_bytes /= (uint64_t)n;
+        struct engine **to = i ? &l->engines[i - 1] : &l->engine;
+        rc = engine_new_parts(to, parts, n_part, l->turns, l->tok, &own, e);
+        engines[i] = *to;
+        l->n_engine = i + 1;
+    }
+    return rc ? rc : team_new(engines, names, n, e);
+}
+
 static int open_parts(struct loaded *l, struct load_params *p, bool by_layer, struct err *e) {
     struct model *parts[GPUS_MAX];
     int rc = cut_model(l, p, by_layer, e);
     if (!rc) rc = open_own(l, p, e);
     if (rc) return rc;
     struct engine_params least = l->plan.engine;
+    int32_t n_engine = l->plan.n_engine;
     parts[0] = l->model;
     charge(p, &l->plan);
     for (int32_t i = 0; !rc && i < l->n_replica; i++) {
@@ -401,35 +426,56 @@ static int open_parts(struct loaded *l, struct load_params *p, bool by_layer, st
         if (!rc) rc = open_model(&r->model, p, r->dev, &r->plan, e);
         if (rc) err_prefix(e, "%s", r->name);
         if (!rc) take_least(&least, &r->plan.engine);
+        if (r->plan.n_engine < n_engine) n_engine = r->plan.n_engine;
         parts[i + 1] = r->model;
     }
     if (rc) return rc;
     l->plan.engine = least;
-    return engine_new_parts(&l->engine, parts, 1 + l->n_replica, l->tok, &least, e);
+    if (n_engine > least.n_seq) n_engine = least.n_seq;
+    if (least.n_ctx / n_engine < least.n_ctx_seq) n_engine = 1;
+    return open_engines(l, parts, n_engine, e);
 }
 
-/* Returns true if every card can hold the whole model, including its experts. */
-static bool fits_each(struct loaded *l, const struct load_params *p) {
+/* Returns true if card i can hold the whole model, including its experts, after what *own has been charged for. */
+static bool fits(struct loaded *l, struct load_params *own, int32_t i, struct memory_plan *plan) {
+    struct err e;
+    if (make_plan(plan, i ? l->replicas[i - 1].dev : l->dev, own, false, &e)) return false;
+    return !plan->n_cpu_moe || own->plan.fix_cpu_moe;
+}
+
+/* The first card alone. */
+static void drop_replicas(struct loaded *l) {
+    for (int32_t i = 0; i < l->n_replica; i++)
+        if (l->replicas[i].dev) l->replicas[i].dev->ops->close(l->replicas[i].dev);
+    l->n_replica = 0;
+    mem_free(l->replicas);
+    l->replicas = NULL;
+    l->card[0] = 0;
+}
+
+/* Chooses how the cards share the model; opens their devices if the choice depends on their memory. A split by layers
+ * is slower than one card for a single answer, so it is chosen only if the first card cannot hold the model. */
+static int choose_split(struct loaded *l, const struct load_params *p, enum split *how,
+                        struct err *e) {
     struct load_params own = *p;
     struct memory_plan plan;
-    struct err e;
-    bool ok = true;
-    for (int32_t i = 0; ok && i <= l->n_replica; i++) {
-        ok = !make_plan(&plan, i ? l->replicas[i - 1].dev : l->dev, &own, false, &e) &&
-             (!plan.n_cpu_moe || p->plan.fix_cpu_moe);
-        if (ok) charge(&own, &plan);
-    }
-    return ok;
-}
-
-/* Chooses how the cards share the model; opens their devices if the choice depends on their memory. */
-static int choose_split(struct loaded *l, const struct load_params *own, enum split *how,
-                        struct err *e) {
-    *how = l->n_replica ? own->split : SPLIT_NONE;
+    *how = l->n_replica ? p->split : SPLIT_NONE;
     if (*how != SPLIT_AUTO) return 0;
-    int rc = open_devices(l, own, e);
-    if (!rc) *how = fits_each(l, own) ? SPLIT_REPLICA : SPLIT_LAYER;
-    return rc;
+    int rc = open_devices(l, p, e);
+    if (rc) return rc;
+    bool first = fits(l, &own, 0, &plan), all = first;
+    for (int32_t i = 1; all && i <= l->n_replica; i++) {
+        charge(&own, &plan);
+        all = fits(l, &own, i, &plan);
+    }
+    *how = all ? SPLIT_REPLICA : first ? SPLIT_NONE : SPLIT_LAYER;
+    l->why = all ? "auto: replicas, because each card can hold the whole model"
+             : first
+                 ? "auto: the first card alone, because it can hold the whole model and another "
+                   "card cannot; layers on several cards would be slower for one answer"
+                 : "auto: layers, because the first card cannot hold the whole model";
+    if (*how == SPLIT_NONE) drop_replicas(l);
+    return 0;
 }
 
 static int open_cards(struct loaded *l, const struct load_params *p, struct err *e) {
@@ -539,7 +585,9 @@ int load_open(struct loaded *l, const struct load_params *p, struct err *e) {
 /* Frees each engine before the objects that it uses; l->engine, the leader, is freed last. */
 static void close_replicas(struct loaded *l) {
     for (int32_t i = 0; i < l->n_replica; i++) engine_free(l->replicas[i].engine);
+    for (int32_t i = 0; i + 1 < l->n_engine; i++) engine_free(l->engines[i]);
     engine_free(l->engine);
+    lm_turns_free(l->turns);
     for (int32_t i = 0; i < l->n_replica; i++) {
         struct replica *r = &l->replicas[i];
         for (int32_t k = 0; k < LOAD_MAX_LORAS; k++) lora_close(r->loras[k]);

@@ -75,10 +75,15 @@ struct loaded {
     struct memory_plan plan;  /* plan with which the model was opened */
     struct replica *replicas; /* owned [n_replica]: all cards except the first */
     int32_t n_replica;
+    /* owned [n_engine - 1]: engines that take turns with `engine`, which leads them, on the cards' layers */
+    struct engine *engines[GPUS_MAX];
+    struct lm_turns *turns; /* owned; NULL: one engine per card, or for all cards */
+    int32_t n_engine;       /* 0 or 1: no others */
     struct layer_part part; /* layers on the first card; end 0: all layers */
-    bool is_split;          /* each card has some of the layers, or a slice of each layer */
-    char card[8];           /* name of the first card; empty if only one card is used */
-    char name[128];         /* name of the model */
+    const char *why; /* the reason for the split; static; NULL: the user's choice, or one card */
+    bool is_split;   /* each card has some of the layers, or a slice of each layer */
+    char card[8];    /* name of the first card; empty if only one card is used */
+    char name[128];  /* name of the model */
 };
 
 /* Adapts the default sampling of all models to this model. Dense models of 50 to 500 million weights repeat themselves

@@ -10,7 +10,9 @@
 #include "base/os/os.h"
 #include "base/str.h"
 #include "format/quant.h"
+#include "engine/lm.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/link.h"
 #include "model/dflash.h"
 #include "model/forward.h"
 #include "model/tier.h"
@@ -229,6 +231,11 @@ static void count(struct memory_plan *p, const struct blueprint *b) {
     p->scratch_bytes = forward_bytes(m, g->n_batch, g->n_seq) + drafter.scratch;
     p->state_bytes =
         engine > p->cache_bytes + p->scratch_bytes ? engine - p->cache_bytes - p->scratch_bytes : 0;
+    p->scratch_bytes += (uint64_t)(b->n_engine - 1) * forward_bytes(m, g->n_batch, g->n_seq);
+    if (b->n_rank > 1 && b->dev)
+        p->scratch_bytes +=
+            link_bytes(b->dev, b->n_rank, (int64_t)g->n_batch * m->hp.n_embd) +
+            4 * (uint64_t)lm_n_out_max(g) * (uint64_t)m->hp.n_vocab; /* logits of all slices */
     p->program_bytes = PROGRAM_BYTES + (uint64_t)TOKEN_BYTES * (uint64_t)m->hp.n_vocab;
     /* needed in addition to the model's weights, wherever those are */
     p->scratch_bytes += drafter.weights;
@@ -349,6 +356,23 @@ int32_t plan_batch(const struct dev *dev, int32_t wanted) {
     return wanted ? wanted : dev->ops->is_host ? (int32_t)PLAN_BATCH : (int32_t)PLAN_DEVICE_BATCH;
 }
 
+/* Engines that take turns must not cost context, sequences or experts on the card. */
+static bool choose_engines(struct memory_plan *p, struct blueprint *b,
+                           const struct plan_params *want) {
+    b->n_engine = 1;
+    bool ok = choose_batch(p, b, want);
+    if (!ok || want->n_engine < 2 || p->engine.n_seq < 2) return ok;
+    struct memory_plan one = *p;
+    b->n_engine = want->n_engine < p->engine.n_seq ? want->n_engine : p->engine.n_seq;
+    const struct engine_params *g = &p->engine;
+    if (!choose_batch(p, b, want) || p->n_cpu_moe > one.n_cpu_moe || g->n_seq < one.engine.n_seq ||
+        g->n_ctx_seq < one.engine.n_ctx_seq || g->n_ctx / b->n_engine < g->n_ctx_seq) {
+        *p = one;
+        b->n_engine = 1;
+    }
+    return true;
+}
+
 static void set_budgets(struct memory_plan *p, const struct blueprint *b,
                         const struct plan_params *want) {
     uint64_t host = want->budget_bytes;
@@ -409,7 +433,8 @@ int plan_make(struct memory_plan *out, const char *path, const struct plan_param
         int64_t train = b->foreign ? foreign.n_ctx_train : b->m->hp.n_ctx_train;
         set_budgets(out, b, p);
         out->n_ctx_train = train > 0 ? train : PLAN_DEFAULT_CTX;
-        if (!choose_batch(out, b, p)) rc = refuse(out, p, e);
+        if (!choose_engines(out, b, p)) rc = refuse(out, p, e);
+        out->n_engine = b->n_engine;
     }
     /* checkpoints may use what the plan leaves */
     uint64_t left = rc ? 0 : plan_left_bytes(out);

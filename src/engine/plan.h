@@ -37,10 +37,12 @@ struct plan_params {
     struct dev *dev;        /* borrowed for the call; NULL: the processor */
     uint64_t vram_bytes;    /* the limit with which dev was opened; 0: none */
     struct layer_part part; /* the part of the model that is on dev */
-    int32_t rank, n_rank;   /* n_rank > 1: dev has slice `rank` of n_rank slices of each layer */
-    bool in_memory;         /* refuse the model instead of leaving experts on disk */
-    bool fix_cpu_moe;       /* use n_cpu_moe as given; else the fewest layers that fit */
-    int32_t n_cpu_moe;      /* layers whose experts the processor multiplies */
+    /* > 1: up to so many engines take turns on dev, each with activations of its own, if the memory suffices */
+    int32_t n_engine;
+    int32_t rank, n_rank; /* n_rank > 1: dev has slice `rank` of n_rank slices of each layer */
+    bool in_memory;       /* refuse the model instead of leaving experts on disk */
+    bool fix_cpu_moe;     /* use n_cpu_moe as given; else the fewest layers that fit */
+    int32_t n_cpu_moe;    /* layers whose experts the processor multiplies */
     /* another runtime runs the file: estimate from keys that all architectures share */
     bool is_foreign;
     /* vision encoder for that runtime; borrowed for the call; NULL: none */
@@ -57,6 +59,7 @@ struct memory_plan {
     uint64_t program_bytes;             /* code, libraries and tokenizer: an estimate */
     uint64_t total_bytes, budget_bytes; /* of device memory if the device has its own */
     bool is_device;
+    int32_t n_engine; /* that take turns on the device */
     /* n_moe: layers with experts; n_cpu_moe: those whose experts the host multiplies */
     int32_t n_moe, n_cpu_moe;
     uint64_t expert_bytes; /* host memory of the experts of the n_cpu_moe layers */

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/thread.h"
+#include "engine/lm.h"
 #include "kernels/tensor.h"
 #include "model/lora.h"
 
@@ -254,6 +255,11 @@ void team_at(struct engine *g, int32_t i, struct team_member *m, struct engine_t
         g = t->engines[i];
     }
     if (totals) engine_own_totals(g, totals);
+}
+
+int32_t team_links(const struct engine *g, struct link_stats *out) {
+    const struct lm *lm = engine_lm(g);
+    return lm->ops->links ? lm->ops->links(lm, out) : 0;
 }
 
 int64_t team_ctx(const struct team *t) {

@@ -35,4 +35,9 @@ int32_t team_size(const struct engine *g);
 /* Member i and its totals; totals may be NULL. */
 void team_at(struct engine *g, int32_t i, struct team_member *m, struct engine_totals *totals);
 
+/* What each card of one engine has exchanged with the others (link.h), out [TEAM_MAX]; returns the number of cards, 0:
+ * they do not add up results. */
+struct link_stats;
+int32_t team_links(const struct engine *g, struct link_stats *out);
+
 #endif

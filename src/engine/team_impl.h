@@ -23,6 +23,7 @@ void engine_own_totals(struct engine *g, struct engine_totals *t);
 int64_t engine_own_ctx(const struct engine *g);
 int32_t engine_n_seq(const struct engine *g);       /* concurrent sequences of g itself */
 void engine_lead(struct engine *g, struct team *t); /* takes ownership of t */
-struct team *engine_team(const struct engine *g);   /* NULL: g leads no team */
+const struct lm *engine_lm(const struct engine *g);
+struct team *engine_team(const struct engine *g); /* NULL: g leads no team */
 
 #endif

@@ -261,6 +261,22 @@ struct select_args {
     float *id_logits;           /* [id_at[n_row]], regardless of the masks */
 };
 
+/* A sum over devices that access each other's memory (link.h). */
+enum { PEERS_MAX = 8, PEER_LATE = 1 << 8 };
+struct peer_args {
+    int32_t n_rank, rank;
+    uint32_t epoch;        /* number of the sum, the same on all ranks; never 0 */
+    void *room[PEERS_MAX]; /* [n_rank] of peer_bytes, each on its rank's device, zeros at first */
+    int64_t n_max, n;      /* floats: of the longest sum, of this one */
+    float *part;           /* [n] the summand; becomes the sum, or zeros if x is given */
+    float *x; /* [n] x += scale * sum; NULL: none. Aligned as alloc aligns, like part */
+    float scale;
+    /* memory of host_alloc: the rank, plus one, that ends all waits of the others; a rank that missed the deadline is
+     * written here plus PEER_LATE */
+    uint32_t *gone;
+    int64_t deadline_ns;
+};
+
 enum { STATE_BLOCK = 8192 }; /* maximum of lanes * d_state in floats, if lanes > 1 */
 
 /* ---- measurement ---- */
@@ -373,6 +389,17 @@ struct ops {
     /* Returns at least SELECT_TOP candidates per row (fewer only if fewer are finite); every other token has a
      * smaller logit than each candidate. Logits exact, sums 1e-6. Waits. */
     void (*select)(struct dev *d, const struct select_args *a);
+
+    /* Lets d access the memory of all devs [n]; returns false if it cannot. The entry is NULL, like those below, if
+     * devices of this kind never can. */
+    bool (*peer_open)(struct dev *d, struct dev *const *devs, int32_t n);
+    size_t (*peer_bytes)(int32_t n_rank, int64_t n_max);
+    /* Adds in the order of ranks, so all ranks get the same bits. All ranks call it equally often, with the same n. */
+    void (*peer_sum)(struct dev *d, const struct peer_args *a);
+    /* Copies rows [n_row, n] to dst [n_row, dst_stride] on another device, and to *host_ns the time that this rank has
+     * spent in sums. */
+    void (*peer_rows)(struct dev *d, const struct peer_args *a, float *dst, int64_t dst_stride,
+                      const float *src, int32_t n_row, int64_t n, uint64_t *host_ns);
 };
 
 /* Sizes for which reserve() allocates scratch. */

@@ -46,7 +46,7 @@ void fwd_linear(struct forward *f, const struct linear_out *o, int32_t n_o, cons
 /* ---- running ---- */
 
 /* A block adds to f->x. If its result must first be summed over devices, normalized or scaled, the block adds to
- * zeros instead. block NULL: only other devices have it. */
+ * zeros instead. block NULL: only other devices have it. A sum leaves zeros for the next block. */
 static void add_block(struct forward *f, void (*block)(struct forward *f, int32_t il), int32_t il,
                       const float *post_norm, bool sums) {
     const struct hparams *hp = &f->m->hp;
@@ -56,11 +56,13 @@ static void add_block(struct forward *f, void (*block)(struct forward *f, int32_
         block(f, il);
         return;
     }
-    f->d->ops->zero(f->d, f->branch, (size_t)n * sizeof *x);
+    if (!f->has_zeros) f->d->ops->zero(f->d, f->branch, (size_t)n * sizeof *x);
+    f->has_zeros = sums && !post_norm;
     f->x = f->branch;
     if (block) block(f, il);
     f->x = x;
-    if (sums) link_sum(f->link, f->rank, f->branch, n);
+    if (sums) link_sum(f->link, f->rank, f->branch, n, post_norm ? NULL : x, hp->residual_scale);
+    if (f->has_zeros) return;
     if (post_norm)
         f->d->ops->rms_norm(f->d, f->branch, f->branch, post_norm, f->n_tok, hp->n_embd, hp->eps);
     f->d->ops->axpby(f->d, x, hp->residual_scale, f->branch, 1, n);
@@ -157,6 +159,8 @@ static void head(struct forward *f, const struct weight *w, int32_t n_id, const 
     struct linear_out o = fwd_out(n_id < w->n_out ? &front : w, NULL, f->logits, hp->n_logit);
     o.scale = hp->logit_scale;
     ops->linear(f->d, &o, 1, rows, hp->n_embd, n_out);
+    if (!logits && f->join)
+        link_rows(f->link, f->rank, f->join, f->join_stride, f->logits, n_out, hp->n_logit);
     if (!logits) return;
     *logits = f->logits;
     if (!f->host_logits) return;
@@ -233,6 +237,7 @@ int forward_run_part(struct forward *f, const struct batch_item *runs, int32_t n
     f->runs = runs;
     f->n_span = n_run;
     f->n_tok = 0;
+    f->has_zeros = false; /* a shorter batch, or one that failed, leaves others */
     int32_t n_out = 0;
     for (int32_t i = 0; i < n_run; i++) {
         const struct batch_item *r = &runs[i];
@@ -288,6 +293,11 @@ const float *forward_row(struct forward *f, int32_t i, struct err *e) {
 void forward_link(struct forward *f, struct link *l, int32_t rank) {
     f->link = l;
     f->rank = rank;
+}
+
+void forward_join(struct forward *f, float *logits, int64_t stride) {
+    f->join = logits;
+    f->join_stride = stride;
 }
 
 const float *forward_hidden(const struct forward *f) { return f->hidden; }

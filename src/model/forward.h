@@ -50,6 +50,9 @@ int forward_run_part(struct forward *f, const struct batch_item *runs, int32_t n
  * [requested rows, n_logit]. l is borrowed until forward_free. */
 struct link;
 void forward_link(struct forward *f, struct link *l, int32_t rank);
+/* Lets runs with logits NULL copy their rows to logits [requested rows, stride], on any device of a link with direct
+ * access. */
+void forward_join(struct forward *f, float *logits, int64_t stride);
 
 /* ops->select over the rows of the last run; fills a's logits, n_row and n_vocab. */
 int forward_select(struct forward *f, struct select_args *a, struct err *e);

@@ -16,6 +16,8 @@ struct forward {
     struct experts *experts; /* owned */
     struct link *link;       /* borrowed; NULL: no other device has a part of each layer */
     int32_t rank;            /* in the link */
+    float *join;             /* borrowed, on any device: where logits of all slices meet; or NULL */
+    int64_t join_stride;
 
     /* activations, all owned, on the device */
     float *x;    /* [n_tok, n_embd] residual stream */
@@ -45,6 +47,7 @@ struct forward {
     struct span spans[FORWARD_MAX_RUNS];
     struct moe_keep keep[FORWARD_MAX_RUNS]; /* for each span's rows */
     const struct batch_item *runs;
+    bool has_zeros;               /* branch is zeros */
     int32_t n_span, n_tok, n_out; /* n_out: rows of logits of the last run */
 };
 

@@ -75,7 +75,7 @@ struct dev_need forward_need(const struct model *m, int64_t n_ctx, int32_t n_tok
                          .n_ctx = n_ctx > 0 ? n_ctx + hp->n_meta : n_tok_max,
                          .stages = m->weights.experts.staging[0] != NULL};
     n.n_in = max64(max64(2 * (int64_t)hp->n_embd, r.mix), r.ff);
-    n.n_out = max64(max64(hp->n_logit, r.proj), r.ff);
+    n.n_out = max64(max64(hp->n_vocab, r.proj), r.ff); /* select reads whole rows, also of slices */
     n.n_ff = r.ff;
     for (int32_t il = 0; il < arch_n_layer_all(hp); il++) block_need_of(hp, il, &n);
     return n;

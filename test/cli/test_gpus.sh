@@ -75,6 +75,7 @@ stop
 start --gpus cpu,cpu
 grep -q '(model [^,]*, 4 answers at once)' line || fail "$(cat line)"
 grep -q '^2 cards, a replica on each' plan || fail "the plan: $(cat plan)"
+grep -q '^auto: replicas, because each card can hold' plan || fail "the plan: $(cat plan)"
 [ "$(grep -c 'in all' plan)" = 2 ] || fail "a plan a card: $(cat plan)"
 questions >two
 cmp one two || fail "two engines say something else"
@@ -90,7 +91,7 @@ for i in $(seq 12); do ask "Tell me about number $i" >"answer.$i" & done
 wait $(jobs -p | grep -v "^$pid$")
 for i in $(seq 12); do [ -s "answer.$i" ] || fail "answer $i is missing"; done
 stop
-# --split layer: half of the layers each, one engine, the same words
+# --split layer: half of the layers each, two engines that take turns, the same words
 start --gpus cpu,cpu --split layer
 grep -q ', 2 answers at once)' line || fail "$(cat line)"
 grep -q '^2 cards, a part of the layers on each' plan || fail "the plan: $(cat plan)"
@@ -100,6 +101,11 @@ cmp one layers || fail "layers on two devices say something else"
 for i in $(seq 6); do ask "Tell me about number $i" >"layer.$i" & done
 wait $(jobs -p | grep -v "^$pid$")
 for i in $(seq 6); do cmp "answer.$i" "layer.$i" || fail "answer $i differs"; done
+curl -sf "$url/metrics" >metrics
+for turn in 0 1; do
+    n=$(sed -n "s/^chimere_card_jobs_given{.*device=\"turn $turn\".*} //p" metrics)
+    [ "$n" -ge 1 ] || fail "engine $turn answered $n of 12"
+done
 kept
 stop
 # --split tensor: a slice of every layer each, one engine, the same words
@@ -111,8 +117,16 @@ cmp one slices || fail "slices on two devices say something else"
 for i in $(seq 6); do ask "Tell me about number $i" >"slice.$i" & done
 wait $(jobs -p | grep -v "^$pid$")
 for i in $(seq 6); do cmp "answer.$i" "slice.$i" || fail "answer $i differs"; done
+grep -q '^link: through the host' plan || fail "the plan: $(cat plan)"
+curl -sf "$url/metrics" >metrics
+for card in 0 1; do
+    n=$(sed -n "s/^chimere_card_link_bytes{.*card=\"$card\"} //p" metrics)
+    [ "${n%%.*}" -ge 1000 ] || fail "card $card exchanged $n bytes"
+done
 kept
 stop
+refuses 1 "--link peer: these cards do not access each other's memory directly" "$CHIMERE" serve --port 0 -q --no-odo \
+    --ctx 256 -t 1 --gpus cpu,cpu --split tensor --link peer
 # more cards than heads
 refuses 1 '5 cards, but layer 3 of the model has 4 heads' "$CHIMERE" serve --port 0 -q --no-odo \
     --ctx 256 -t 1 --gpus cpu,cpu,cpu,cpu,cpu --split tensor

@@ -17,6 +17,7 @@
 #include "engine/load.h"
 #include "format/quant.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/link.h"
 #include "model/forward.h"
 
 extern int inject_fail_nth, inject_lose_nth, inject_lose_device;
@@ -568,12 +569,14 @@ static void a_lost_replica_is_left_out(void **state) {
     load_close(&l);
 }
 
-/* Slices of every layer on one and two devices: the same tokens, chimere-nano's attention and delta-net layers. */
+/* Slices of every layer on one device and on two, whose sums are exchanged in either way: the same tokens,
+ * chimere-nano's attention and delta-net layers. */
 static void slices_on_two_devices(void **state) {
     (void)state;
+    static const enum link_way ways[] = {LINK_AUTO, LINK_PEER, LINK_HOST};
     struct said one, slices;
     struct err e = {0};
-    for (int n = 1; n <= 2; n++) {
+    for (int k = 0; k < 3; k++) {
         struct load_params p;
         struct loaded l;
         struct dev *second = NULL;
@@ -581,21 +584,23 @@ static void slices_on_two_devices(void **state) {
         load_small(&p);
         p.path = TEST_DATA "/../../models/chimere-nano-bf16.gguf";
         p.split = SPLIT_TENSOR;
+        p.plan.engine.link = ways[k];
         p.opened = open_cuda(0);
-        if (n == 2 && cuda_open(&second, &c, &e)) {
+        if (k && cuda_open(&second, &c, &e)) {
             print_message("skip: the second GPU: %s\n", e.text);
             p.opened->ops->close(p.opened);
             return;
         }
         p.more = &second;
-        p.n_more = n - 1;
-        if (load_open(&l, &p, &e)) fail_msg("%d: %s", n, e.text);
-        assert_int_equal(l.is_split, n == 2);
-        struct said *s = n == 1 ? &one : &slices;
+        p.n_more = k > 0;
+        if (load_open(&l, &p, &e)) fail_msg("%d: %s", k, e.text);
+        assert_int_equal(l.is_split, k > 0);
+        struct said *s = k ? &slices : &one;
         say(s, l.engine);
         while (!__atomic_load_n(&s->ended, __ATOMIC_ACQUIRE)) sched_yield();
-        if (s->j.err.code) fail_msg("%d: %s", n, s->j.err.text);
-        if (n == 2) { /* one is lost: the request fails with an error, without waiting for it */
+        if (s->j.err.code) fail_msg("%d: %s", k, s->j.err.text);
+        if (k) assert_memory_equal(one.tokens, slices.tokens, sizeof one.tokens);
+        if (k) { /* one is lost: the request fails with an error, without waiting for it */
             inject_lose_device = 1;
             inject_lose_nth = 1;
             assert_int_equal(answer(l.engine, &e), CHIMERE_EDEVICE);
@@ -606,7 +611,6 @@ static void slices_on_two_devices(void **state) {
         load_close(&l);
     }
     assert_int_equal(one.n, SAID);
-    assert_memory_equal(one.tokens, slices.tokens, sizeof one.tokens);
 }
 
 int main(void) {

@@ -5,11 +5,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <stdio.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "scratch.h"
 #include "convert/synth.h"
 #include "engine/load.h"
+#include "engine/team.h"
 #include "model/forward.h"
 #include "model/model.h"
 
@@ -127,6 +129,30 @@ static void say(struct engine *g, int32_t topic, struct said *s) {
     if (engine_run(g, &j, &e)) fail_msg("%s", e.text);
 }
 
+struct talk {
+    struct engine *g;
+    int32_t topic;
+    struct said said;
+    pthread_t thread;
+};
+static void *talk(void *arg) {
+    struct talk *t = arg;
+    say(t->g, t->topic, &t->said);
+    return NULL;
+}
+
+/* All topics at once: engines that take turns on the devices say what one says. */
+static void talk_at_once(struct engine *g, const struct said *want, int32_t n) {
+    static struct talk t[8];
+    for (int32_t k = 0; k < n; k++) {
+        t[k] = (struct talk){.g = g, .topic = k};
+        assert_int_equal(pthread_create(&t[k].thread, NULL, talk, &t[k]), 0);
+    }
+    for (int32_t k = 0; k < n; k++) pthread_join(t[k].thread, NULL);
+    for (int32_t k = 0; k < n; k++)
+        if (memcmp(&want[k], &t[k].said, sizeof *want)) fail_msg("at once, topic %d", k);
+}
+
 /* Sampled with and without drafts, on 1 to 3 devices; what the parts take is what the whole takes. */
 static void engines_say_the_same(void **state) {
     (void)state;
@@ -168,6 +194,8 @@ static void engines_say_the_same(void **state) {
                 if (memcmp(&want[k], &s, sizeof s))
                     fail_msg("%d devices, topic %d: other tokens", n, k);
             }
+            assert_int_equal(team_size(l.engine), n > 1 ? 2 : 1); /* as many as sequences */
+            if (n > 1) talk_at_once(l.engine, want, N_TOPIC);
             load_close(&l);
         }
 }

@@ -63,8 +63,8 @@ static void open_sliced(struct sliced *s, const char *path, int32_t n) {
         if (model_open_slice(&s->m[i], path, s->dev[i], i, n, true, &e))
             fail_msg("%s, slice %d of %d: %s", path, i, n, e.text);
     }
-    int rc =
-        n > 1 ? lm_open_parts(&s->lm, s->m, n, &p, &e) : lm_open_model(&s->lm, s->m[0], &p, &e);
+    int rc = n > 1 ? lm_open_parts(&s->lm, s->m, n, NULL, &p, &e)
+                   : lm_open_model(&s->lm, s->m[0], &p, &e);
     if (rc) fail_msg("%s: %s", path, e.text);
 }
 
@@ -423,7 +423,7 @@ static void *sum_up(void *arg) {
     for (int32_t k = 0; k < s->n_sum; k++) {
         int32_t n = 1 + k * 53 % MAX_SUM;
         for (int32_t i = 0; i < n; i++) s->x[i] = part_of(s->rank, k, i);
-        link_sum(s->l, s->rank, s->x, n);
+        link_sum(s->l, s->rank, s->x, n, NULL, 1);
         for (int32_t i = 0; i < n; i++) {
             float want = part_of(0, k, i);
             want += part_of(1, k, i);
@@ -443,7 +443,7 @@ static void sums_are_added_in_the_order_of_ranks(void **state) {
     struct link_stats stats;
     struct err e = {0};
     for (int32_t i = 0; i < 3; i++) dev[i] = open_cpu();
-    if (link_new(&l, dev, 3, MAX_SUM, LINK_DEADLINE_MS, &e)) fail_msg("%s", e.text);
+    if (link_new(&l, dev, 3, MAX_SUM, LINK_AUTO, LINK_DEADLINE_MS, &e)) fail_msg("%s", e.text);
     link_begin(l);
     for (int32_t i = 0; i < 3; i++) {
         s[i] = (struct summer){.l = l, .rank = i, .n_sum = N_SUM};
@@ -464,15 +464,18 @@ static void sums_are_added_in_the_order_of_ranks(void **state) {
     assert_non_null(strstr(e.text, "card 3 of 3 has failed"));
     link_free(l);
     /* one that never comes */
-    if (link_new(&l, dev, 2, MAX_SUM, 50, &e)) fail_msg("%s", e.text);
+    if (link_new(&l, dev, 2, MAX_SUM, LINK_AUTO, 50, &e)) fail_msg("%s", e.text);
     link_begin(l);
-    link_sum(l, 1, s[0].x, 4);
+    link_sum(l, 1, s[0].x, 4, NULL, 1);
     assert_int_equal(link_status(l, &e), CHIMERE_ETIMEOUT);
     assert_non_null(strstr(e.text, "card 1 of 2 did not answer within 1 s"));
     link_begin(l);
     assert_int_equal(link_status(l, &e), 0);
     link_free(l);
-    assert_int_equal(link_new(&l, dev, 9, 1, 1, &e), CHIMERE_EINVAL);
+    /* the processor's devices share its memory: no kernels for it */
+    assert_int_equal(link_new(&l, dev, 2, MAX_SUM, LINK_PEER, 50, &e), CHIMERE_EUNSUPPORTED);
+    assert_non_null(strstr(e.text, "do not access each other's memory"));
+    assert_int_equal(link_new(&l, dev, 9, 1, LINK_AUTO, 1, &e), CHIMERE_EINVAL);
     for (int32_t i = 0; i < 3; i++) dev[i]->ops->close(dev[i]);
 }
 

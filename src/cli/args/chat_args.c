@@ -70,7 +70,10 @@ void chat_rig_how(const struct cfg *c, int32_t n_seq, struct load_params *p) {
     p->no_fit = !cfg_bool(c, "fit");
     p->n_lora = cfg_list(c, "lora", &p->loras);
     if (cfg_has(c, "gpu-layers")) take_llama(c, p);
-    if (cfg_has(c, "gpus")) p->gpus = cfg_str(c, "gpus"), p->split = split_of(cfg_str(c, "split"));
+    if (!cfg_has(c, "gpus")) return;
+    p->gpus = cfg_str(c, "gpus");
+    p->split = split_of(cfg_str(c, "split"));
+    p->plan.engine.link = link_way_of(cfg_str(c, "link"));
 }
 
 int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, char *path,

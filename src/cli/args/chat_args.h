@@ -6,6 +6,7 @@
 #include "backend/answer.h"
 #include "engine/load.h"
 #include "engine/ngram_memory.h"
+#include "kernels/link.h"
 
 /* clang-format off */
 #define SAMPLING_OPTIONS                                                                           \
@@ -62,7 +63,8 @@
 /* For commands that may use several GPUs. */
 #define GPUS_OPTIONS                                                                               \
     {"gpus", 0, CFG_STR, "LIST", NULL, 0, 0, NULL, "several GPUs by number, such as 0,1, in place of --device (docs/several-gpus.md)"}, \
-    {"split", 0, CFG_ENUM, "HOW", "auto", 0, 0, SPLIT_CHOICES, "how --gpus share the model: replica: each holds it and answers requests of its own; layer: each holds a part of the layers; tensor: each holds a slice of every layer; none: the first alone; auto: replica if each holds the model, else layer"}
+    {"split", 0, CFG_ENUM, "HOW", "auto", 0, 0, SPLIT_CHOICES, "how --gpus share the model: replica: each holds it and answers requests of its own; layer: each holds a part of the layers; tensor: each holds a slice of every layer; none: the first alone; auto: replica if each holds the model, else layer"}, \
+    {"link", 0, CFG_ENUM, "HOW", "auto", 0, 0, LINK_CHOICES, "how cards exchange results with --split tensor: peer: directly; host: through host memory; auto: the faster way, by a measurement"}
 
 /* For commands whose answers use n-gram tables that the user names. */
 #define ENGRAM_OPTIONS                                                                             \

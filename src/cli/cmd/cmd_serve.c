@@ -26,6 +26,8 @@
 #include "backend/embed.h"
 #include "backend/recommend.h"
 #include "backend/rerank.h"
+#include "engine/team.h"
+#include "kernels/link.h"
 #include "model/slice.h"
 #include "serve/serve.h"
 #include "store/store.h"
@@ -370,9 +372,10 @@ static void show_card(struct buf *b, const char *name, struct layer_part part,
 }
 
 static const char *split_text(const struct loaded *l) {
-    return l->part.end   ? "a part of the layers on each: they compute one after the other"
-           : l->is_split ? "a slice of every layer on each: they compute at the same time"
-                         : "a replica on each: all of the model fits each of them";
+    return l->n_engine > 1 ? "a part of the layers on each: they compute for different sequences"
+           : l->part.end   ? "a part of the layers on each: they compute one after the other"
+           : l->is_split   ? "a slice of every layer on each: they compute at the same time"
+                           : "a replica on each: all of the model fits each of them";
 }
 
 static void show_whole(struct buf *b, const struct model_slice *s) {
@@ -381,12 +384,27 @@ static void show_whole(struct buf *b, const struct model_slice *s) {
     if (*text) buf_printf(b, "not cut: %s; each layer's on one card, in turn\n", text);
 }
 
+/* How slices on several cards exchange results, by the measurement at the start. */
+static void show_link(struct buf *b, const struct engine *g) {
+    struct link_stats s[TEAM_MAX];
+    if (!g || !team_links(g, s)) return;
+    buf_printf(b, "link: %s", s[0].is_peer ? "direct" : "through the host");
+    if (s[0].host_us[0] > 0)
+        buf_printf(b,
+                   "; a short sum takes %.1f us directly, %.1f us through the host, the longest "
+                   "%.0f and %.0f us",
+                   s[0].peer_us[0], s[0].host_us[0], s[0].peer_us[1], s[0].host_us[1]);
+    buf_puts(b, "\n");
+}
+
 /* Prints the placement and memory plan at the start, before the first request. */
 static void show_plan(const struct loaded *l) {
     struct buf b;
     buf_init(&b, 1 << 16);
+    if (l->why) buf_printf(&b, "%s\n", l->why);
     if (l->n_replica) buf_printf(&b, "%d cards, %s\n", 1 + l->n_replica, split_text(l));
     if (l->model && l->model->slice) show_whole(&b, l->model->slice);
+    show_link(&b, l->engine);
     show_card(&b, l->n_replica ? l->card : NULL, l->part, &l->plan);
     for (int32_t i = 0; i < l->n_replica; i++)
         show_card(&b, l->replicas[i].name, l->replicas[i].part, &l->replicas[i].plan);

@@ -31,7 +31,11 @@ static struct seq *part_of(struct seq *s, int32_t i) {
 }
 
 static void mark_free(struct lm *l, struct checkpoint *m) {
-    for (int32_t i = 0; m && i < parts_of(l)->n; i++) checkpoint_free(mark_of(m)->part[i]);
+    for (int32_t i = 0; m && i < parts_of(l)->n; i++) {
+        lm_parts_begin(parts_of(l), i);
+        checkpoint_free(mark_of(m)->part[i]);
+        lm_parts_end(parts_of(l), i);
+    }
     mem_free(m);
 }
 
@@ -41,8 +45,11 @@ static int mark_new(struct lm *l, struct seq *s, int32_t n_drop, struct checkpoi
     struct mark *m = mem_zalloc(sizeof *m);
     if (!m) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = 0;
-    for (int32_t i = 0; !rc && i < parts_of(l)->n; i++)
+    for (int32_t i = 0; !rc && i < parts_of(l)->n; i++) {
+        lm_parts_begin(parts_of(l), i);
         rc = checkpoint_new(part_of(s, i), n_drop, &m->part[i], e);
+        lm_parts_end(parts_of(l), i);
+    }
     if (rc) mark_free(l, (struct checkpoint *)(void *)m);
     else *out = (struct checkpoint *)(void *)m;
     return rc;
@@ -52,8 +59,11 @@ static int mark_new(struct lm *l, struct seq *s, int32_t n_drop, struct checkpoi
 static int restore(struct lm *l, struct seq *s, const struct checkpoint *m, bool first,
                    int32_t n_max, struct err *e) {
     int rc = 0;
-    for (int32_t i = 0; rc >= 0 && i < parts_of(l)->n; i++)
+    for (int32_t i = 0; rc >= 0 && i < parts_of(l)->n; i++) {
+        lm_parts_begin(parts_of(l), i);
         rc = checkpoint_restore(part_of(s, i), mark_of(m)->part[i], first, n_max, e);
+        lm_parts_end(parts_of(l), i);
+    }
     return rc;
 }
 
@@ -69,7 +79,9 @@ static int64_t ctx_to_load(struct lm *l, const struct checkpoint *m) {
 static int32_t page_out(struct lm *l, struct checkpoint *m, int32_t n_max, struct err *e) {
     int32_t most = 0;
     for (int32_t i = 0; i < parts_of(l)->n; i++) {
+        lm_parts_begin(parts_of(l), i);
         int32_t n = checkpoint_page_out(mark_of(m)->part[i], n_max, e);
+        lm_parts_end(parts_of(l), i);
         if (n < 0) return n;
         most = n > most ? n : most;
     }

@@ -661,6 +661,10 @@ static const struct ops cuda_ops = {
     .axpby = named<OP_axpby, cuda_axpby>::call,
     .gather_rows = named<OP_gather_rows, cuda_gather_rows>::call,
     .select = named<OP_select, cuda_select>::call,
+    .peer_open = cuda_peer_open,
+    .peer_bytes = cuda_peer_bytes,
+    .peer_sum = named<OP_peer_sum, cuda_peer_sum>::call,
+    .peer_rows = named<OP_peer_rows, cuda_peer_rows>::call,
 };
 
 static bool open_tables(struct cuda *c) {

@@ -38,7 +38,9 @@ enum {
     X(act_mul)                                                                                     \
     X(axpby)                                                                                       \
     X(gather_rows)                                                                                 \
-    X(select)
+    X(select)                                                                                      \
+    X(peer_sum)                                                                                    \
+    X(peer_rows)
 enum cuda_op {
     OP_other,
 #define X(name) OP_##name,
@@ -340,6 +342,11 @@ void cuda_layer_norm(struct dev *d, float *out, const float *x, const float *w, 
 void cuda_act_mul(struct dev *d, float *out, const float *a, const float *b, int64_t n,
                   enum act act);
 void cuda_axpby(struct dev *d, float *y, float alpha, const float *x, float beta, int64_t n);
+bool cuda_peer_open(struct dev *d, struct dev *const *devs, int32_t n);
+size_t cuda_peer_bytes(int32_t n_rank, int64_t n_max);
+void cuda_peer_sum(struct dev *d, const struct peer_args *a);
+void cuda_peer_rows(struct dev *d, const struct peer_args *a, float *dst, int64_t dst_stride,
+                    const float *src, int32_t n_row, int64_t n, uint64_t *host_ns);
 void cuda_gather_rows(struct dev *d, float *out, const float *x, const int32_t *rows, int32_t n_row,
                       int64_t n);
 void cuda_copy(struct dev *d, void *dst, const void *src, size_t n);

@@ -47,6 +47,41 @@ __device__ __forceinline__ uint32_t atomic_ticket(uint32_t *counter) {
     return before;
 }
 
+/* Words that another GPU or the host writes or reads while this kernel runs. Each half of a peer_store4 arrives at
+ * once. What precedes a release is visible after the acquire that reads it. */
+enum { PEER_POLLS = 1024 }; /* between looks at the clock, about half a millisecond */
+__device__ __forceinline__ void peer_store4(uint4 *p, uint4 v) {
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y),
+                 "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+__device__ __forceinline__ uint4 peer_load4(const uint4 *p) {
+    uint4 v;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+__device__ __forceinline__ void peer_store(uint32_t *p, uint32_t v) { *(volatile uint32_t *)p = v; }
+__device__ __forceinline__ uint32_t peer_load(const uint32_t *p) {
+    return *(const volatile uint32_t *)p;
+}
+__device__ __forceinline__ void peer_release(uint32_t *p, uint32_t v) {
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+__device__ __forceinline__ uint32_t peer_acquire(const uint32_t *p) {
+    uint32_t v;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+__device__ __forceinline__ uint64_t peer_clock_ns(void) {
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+__device__ __forceinline__ void peer_pause(void) {}
+
 /* A fact the compiler does not know: threadIdx.x is below 1024, so signed index arithmetic
  * needs no code for negative values. */
 __device__ __forceinline__ void threads_fit(void) { __builtin_assume(threadIdx.x < 1024); }

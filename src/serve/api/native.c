@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "engine/team.h"
+#include "kernels/link.h"
 #include "kernels/tensor.h"
 #include "model/model.h"
 #include "model/tier.h"
@@ -120,6 +121,49 @@ static void put_cards(struct buf *out, const struct backend *b) {
     }
 }
 
+#define LINK_VALUE(name, what)                                                                     \
+    static double link_##name(const struct link_stats *s) { return (double)(what); }
+LINK_VALUE(sums, s->n_sum)
+LINK_VALUE(bytes_of, s->n_bytes)
+LINK_VALUE(ms, s->us * 1e-3)
+LINK_VALUE(wait_ms, s->wait_us * 1e-3)
+LINK_VALUE(direct, s->is_peer)
+LINK_VALUE(direct_us, s->peer_us[0])
+LINK_VALUE(direct_most_us, s->peer_us[1])
+LINK_VALUE(host_us, s->host_us[0])
+LINK_VALUE(host_most_us, s->host_us[1])
+
+/* Cards that compute slices of the same layers. */
+static const struct link_gauge {
+    const char *name, *help;
+    double (*value)(const struct link_stats *s);
+} link_gauges[] = {
+    {"card_link_sums", "sums of results over the cards", link_sums},
+    {"card_link_bytes", "bytes sent and received for them", link_bytes_of},
+    {"card_link_ms", "time in them, waiting for other cards included", link_ms},
+    {"card_link_wait_ms", "of that, waiting for other cards, if through the host", link_wait_ms},
+    {"card_link_direct", "1: cards access each other's memory; 0: through the host", link_direct},
+    {"card_link_direct_us", "a short sum by direct access, measured at the start", link_direct_us},
+    {"card_link_direct_most_us", "the longest sum likewise", link_direct_most_us},
+    {"card_link_host_us", "a short sum through the host", link_host_us},
+    {"card_link_host_most_us", "the longest sum likewise", link_host_most_us},
+};
+
+static void put_links(struct buf *out, const struct backend *b) {
+    struct link_stats stats[TEAM_MAX];
+    int32_t n = team_links(b->model->engine, stats);
+    for (size_t k = 0; n && k < sizeof link_gauges / sizeof *link_gauges; k++) {
+        const struct link_gauge *x = &link_gauges[k];
+        buf_printf(out, "# HELP chimere_%s %s\n# TYPE chimere_%s gauge\n", x->name, x->help,
+                   x->name);
+        for (int32_t i = 0; i < n; i++) {
+            char labels[32];
+            snprintf(labels, sizeof labels, ",card=\"%d\"", i);
+            put_value(out, x->name, b->name, labels, x->value(&stats[i]));
+        }
+    }
+}
+
 static void put_model_gauges(struct server *s, size_t i, struct buf *out) {
     const struct backend *b = catalog_at(s->p.catalog, i);
     int32_t running = queue_n_running(s->gates[i]), waiting = queue_n_waiting(s->gates[i]),
@@ -139,6 +183,7 @@ static void put_model_gauges(struct server *s, size_t i, struct buf *out) {
     put_gauge(out, "failed_steps", "in a row; from 3 on the server is not ready", b->name,
               t.n_failed_steps);
     put_cards(out, b);
+    put_links(out, b);
     if (s->p.metrics_compat != COMPAT_VLLM) return;
     char labels[96];
     put_vllm(out, "num_requests_running", "", b->name, running);

@@ -21,7 +21,7 @@
 
 struct dim3 {
     unsigned x, y, z;
-    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 struct uint2 {
     uint32_t x, y;
@@ -52,6 +52,7 @@ enum cudaError_t {
     cudaErrorInvalidDevice = 101,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
+    cudaErrorPeerAccessAlreadyEnabled = 704,
     cudaErrorLaunchFailure = 719
 };
 typedef struct emulate_stream { /* of the device that was named when it was made */
@@ -105,6 +106,11 @@ static inline cudaError_t cudaSetDevice(int d) {
     if (d < 0 || d >= EMULATE_N_DEVICE) return cudaErrorInvalidDevice;
     return emulate_device = d, cudaSuccess;
 }
+/* Every device can access the memory of every other. */
+static inline cudaError_t cudaDeviceCanAccessPeer(int *can, int, int) {
+    return *can = 1, cudaSuccess;
+}
+static inline cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
     *p = cudaDeviceProp{emulate_compute / 10, emulate_compute % 10, 5, (size_t)1 << 34};
     return cudaSuccess;

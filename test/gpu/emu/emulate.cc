@@ -8,11 +8,12 @@
 #include <string.h>
 #include <ucontext.h>
 
+#include <memory>
 #include <mutex>
 #include <vector>
 
-dim3 emulate_thread, emulate_block, emulate_block_dim, emulate_grid_dim;
-unsigned char *emulate_shared;
+constinit thread_local dim3 emulate_thread, emulate_block, emulate_block_dim, emulate_grid_dim;
+constinit thread_local unsigned char *emulate_shared;
 int inject_fail_nth, inject_lose_nth, inject_lose_device = -1;
 thread_local int emulate_device;
 uint64_t emulate_n_launch;
@@ -40,16 +41,23 @@ struct fibre {
     std::vector<char> stack;
 };
 
-fibre fibres[MAX_THREADS];
-jmp_buf scheduler;
-ucontext_t home;
-int current, n_thread;
-uint32_t exchanged[MAX_THREADS / 32][2][32][8];
-int turn[MAX_THREADS / 32];
-int some_wanted[16], some_arrived[16]; /* threads of a barrier; those that came, waiting or not */
-void (*the_invoke)(const void *, void **);
-const void *the_kernel;
-void **the_args;
+/* Of the thread that launches: another may launch while this one's kernel waits for it. */
+struct machine {
+    fibre fibres[MAX_THREADS];
+    jmp_buf scheduler;
+    ucontext_t home;
+    int current, n_thread;
+    uint32_t exchanged[MAX_THREADS / 32][2][32][8];
+    int turn[MAX_THREADS / 32];
+    int some_wanted[16],
+        some_arrived[16]; /* threads of a barrier; those that came, waiting or not */
+    void (*invoke)(const void *, void **);
+    const void *kernel;
+    void **args;
+};
+thread_local std::unique_ptr<machine> owned;
+constinit thread_local machine *own;
+std::mutex one; /* shared memory is the process's */
 
 /* Bytes of shared memory that a block may have. */
 size_t most_shared(void) {
@@ -57,74 +65,76 @@ size_t most_shared(void) {
 }
 
 void enter() {
-    the_invoke(the_kernel, the_args);
-    fibres[current].state = DONE;
-    longjmp(scheduler, 1);
+    own->invoke(own->kernel, own->args);
+    own->fibres[own->current].state = DONE;
+    longjmp(own->scheduler, 1);
 }
 
 void yield(wait why) {
-    fibres[current].state = why;
-    if (!setjmp(fibres[current].at)) longjmp(scheduler, 1);
+    own->fibres[own->current].state = why;
+    if (!setjmp(own->fibres[own->current].at)) longjmp(own->scheduler, 1);
 }
 
 void resume(int i) {
-    current = i;
-    emulate_thread = fibres[i].id;
-    if (setjmp(scheduler)) return;
-    if (fibres[i].begun) longjmp(fibres[i].at, 1);
-    fibres[i].begun = true;
-    getcontext(&fibres[i].first);
-    fibres[i].stack.resize(STACK);
-    fibres[i].first.uc_stack.ss_sp = fibres[i].stack.data();
-    fibres[i].first.uc_stack.ss_size = STACK;
-    fibres[i].first.uc_link = &home;
-    makecontext(&fibres[i].first, enter, 0);
-    setcontext(&fibres[i].first);
+    own->current = i;
+    emulate_thread = own->fibres[i].id;
+    if (setjmp(own->scheduler)) return;
+    if (own->fibres[i].begun) longjmp(own->fibres[i].at, 1);
+    own->fibres[i].begun = true;
+    getcontext(&own->fibres[i].first);
+    own->fibres[i].stack.resize(STACK);
+    own->fibres[i].first.uc_stack.ss_sp = own->fibres[i].stack.data();
+    own->fibres[i].first.uc_stack.ss_size = STACK;
+    own->fibres[i].first.uc_link = &own->home;
+    makecontext(&own->fibres[i].first, enter, 0);
+    setcontext(&own->fibres[i].first);
 }
 
 /* Warps whose live threads all wait go on; then the block's barrier. False: all are done. */
 bool release() {
     bool any = false, all_at_block = true;
-    for (int w = 0; w < n_thread; w += 32) {
+    for (int w = 0; w < own->n_thread; w += 32) {
         bool all = true, some = false;
-        int end = w + 32 < n_thread ? w + 32 : n_thread;
+        int end = w + 32 < own->n_thread ? w + 32 : own->n_thread;
         for (int i = w; i < end; i++) {
-            if (fibres[i].state == AT_WARP) some = true;
-            else if (fibres[i].state != DONE) all = false;
+            if (own->fibres[i].state == AT_WARP) some = true;
+            else if (own->fibres[i].state != DONE) all = false;
         }
         if (some && !all) {
             fprintf(stderr, "emulator: threads of one warp wait at different places\n");
             abort();
         }
         for (int i = w; some && i < end; i++)
-            if (fibres[i].state == AT_WARP) fibres[i].state = RUNNING, any = true;
-        if (some) turn[w / 32] ^= 1;
+            if (own->fibres[i].state == AT_WARP) own->fibres[i].state = RUNNING, any = true;
+        if (some) own->turn[w / 32] ^= 1;
         if (some) all_at_block = false;
     }
     if (any) return true;
-    for (int i = 0; i < n_thread; i++) {
-        int k = fibres[i].some;
-        if (fibres[i].state != AT_SOME || some_arrived[k] != some_wanted[k]) continue;
-        for (int o = i; o < n_thread; o++)
-            if (fibres[o].state == AT_SOME && fibres[o].some == k) fibres[o].state = RUNNING;
-        some_arrived[k] = 0;
+    for (int i = 0; i < own->n_thread; i++) {
+        int k = own->fibres[i].some;
+        if (own->fibres[i].state != AT_SOME || own->some_arrived[k] != own->some_wanted[k])
+            continue;
+        for (int o = i; o < own->n_thread; o++)
+            if (own->fibres[o].state == AT_SOME && own->fibres[o].some == k)
+                own->fibres[o].state = RUNNING;
+        own->some_arrived[k] = 0;
         any = true;
     }
     if (any) return true;
-    for (int i = 0; all_at_block && i < n_thread; i++)
-        if (fibres[i].state == AT_BLOCK) fibres[i].state = RUNNING, any = true;
+    for (int i = 0; all_at_block && i < own->n_thread; i++)
+        if (own->fibres[i].state == AT_BLOCK) own->fibres[i].state = RUNNING, any = true;
     return any;
 }
 
 void run_block() {
-    memset(some_arrived, 0, sizeof some_arrived);
-    for (int i = 0; i < n_thread; i++) {
-        fibres[i].begun = false;
-        fibres[i].state = RUNNING;
+    memset(own->some_arrived, 0, sizeof own->some_arrived);
+    for (int i = 0; i < own->n_thread; i++) {
+        own->fibres[i].begun = false;
+        own->fibres[i].state = RUNNING;
     }
     do {
-        for (int i = 0; i < n_thread; i++)
-            if (fibres[i].state == RUNNING) resume(i);
+        for (int i = 0; i < own->n_thread; i++)
+            if (own->fibres[i].state == RUNNING) resume(i);
     } while (release());
 }
 
@@ -132,36 +142,43 @@ void run_block() {
 
 void emulate_block_barrier(void) { yield(AT_BLOCK); }
 void emulate_some_barrier(int id, int n, bool waits) {
-    some_wanted[id] = n;
-    some_arrived[id]++;
-    fibres[current].some = id;
+    own->some_wanted[id] = n;
+    own->some_arrived[id]++;
+    own->fibres[own->current].some = id;
     if (waits) yield(AT_SOME);
 }
 
+void emulate_pause(void) {
+    const struct timespec some = {0, 20000};
+    one.unlock();
+    nanosleep(&some, NULL);
+    one.lock();
+}
+
 const uint32_t (*emulate_exchange(const uint32_t mine[8]))[8] {
-    int w = current / 32, half = turn[w];
-    memcpy(exchanged[w][half][current % 32], mine, sizeof exchanged[w][half][0]);
+    int w = own->current / 32, half = own->turn[w];
+    memcpy(own->exchanged[w][half][own->current % 32], mine, sizeof own->exchanged[w][half][0]);
     yield(AT_WARP);
-    return exchanged[w][half];
+    return own->exchanged[w][half];
 }
 
 cudaError_t emulate_launch(void (*invoke)(const void *, void **), const void *kernel, dim3 grid,
                            dim3 block, size_t shared_bytes, void **args, cudaStream_t stream) {
-    static std::mutex one; /* shared memory and fibres are the process's */
+    if (!owned) owned.reset(new machine()), own = owned.get();
     std::lock_guard<std::mutex> hold(one);
     if (stream->device != emulate_device) return cudaErrorInvalidResourceHandle;
-    n_thread = (int)(block.x * block.y * block.z);
-    if (n_thread > MAX_THREADS || block.y != 1 || block.z != 1 || shared_bytes > most_shared())
+    own->n_thread = (int)(block.x * block.y * block.z);
+    if (own->n_thread > MAX_THREADS || block.y != 1 || block.z != 1 || shared_bytes > most_shared())
         abort();
     emulate_n_launch++;
     if (emulate_lost()) return cudaSuccess;
-    the_invoke = invoke;
-    the_kernel = kernel;
-    the_args = args;
+    own->invoke = invoke;
+    own->kernel = kernel;
+    own->args = args;
     emulate_block_dim = block;
     emulate_grid_dim = grid;
     emulate_shared = (unsigned char *)aligned_alloc(256, (shared_bytes + 511) & ~(size_t)255);
-    for (int i = 0; i < n_thread; i++) fibres[i].id = dim3((unsigned)i, 0, 0);
+    for (int i = 0; i < own->n_thread; i++) own->fibres[i].id = dim3((unsigned)i, 0, 0);
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {

@@ -8,9 +8,11 @@
 
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <time.h>
 
-extern dim3 emulate_thread, emulate_block, emulate_block_dim, emulate_grid_dim;
-extern unsigned char *emulate_shared;
+extern constinit thread_local dim3 emulate_thread, emulate_block, emulate_block_dim,
+    emulate_grid_dim;
+extern constinit thread_local unsigned char *emulate_shared;
 #define threadIdx emulate_thread
 #define blockIdx emulate_block
 #define blockDim emulate_block_dim
@@ -23,9 +25,25 @@ cudaError_t emulate_launch(void (*invoke)(const void *, void **), const void *ke
 void emulate_block_barrier(void);
 /* Barrier `id` of n threads of the block, whole warps; waits: until all have come. */
 void emulate_some_barrier(int id, int n, bool waits);
+/* Lets kernels of other devices run while this one waits for them; a kernel with shared memory may not call it. */
+void emulate_pause(void);
 /* Puts 8 words of this lane, waits for the warp, and returns all lanes' words [32][8]. Valid until the
  * second next exchange. */
 const uint32_t (*emulate_exchange(const uint32_t mine[8]))[8];
+
+enum { PEER_POLLS = 1 };
+static inline void peer_store4(uint4 *p, uint4 v) { *p = v; }
+static inline uint4 peer_load4(const uint4 *p) { return *p; }
+static inline void peer_store(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_SEQ_CST); }
+static inline uint32_t peer_load(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
+static inline void peer_release(uint32_t *p, uint32_t v) { peer_store(p, v); }
+static inline uint32_t peer_acquire(const uint32_t *p) { return peer_load(p); }
+static inline void peer_pause(void) { emulate_pause(); }
+static inline uint64_t peer_clock_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
 
 static inline void __syncthreads(void) { emulate_block_barrier(); }
 static inline void __syncwarp(uint32_t = 0xffffffffu) {
