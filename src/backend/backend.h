@@ -32,6 +32,7 @@ struct generation_end {
     struct engine_stats stats; /* an orchestrator reports the sum of its calls */
     int32_t n_reasoning;       /* part of stats.n_generated */
     int32_t n_repaired;        /* tool calls whose text deviated slightly from the model's form */
+    int64_t night;             /* number of the night whose files were used (learned.h); 0: none */
     const struct err *err;     /* view; set if finish is FINISH_ERROR */
 };
 
@@ -104,7 +105,8 @@ struct backend_model {
     int32_t n_lora, n_seq;
     /* default variables of the template; those of a request override them; or NULL */
     const json_t *template_context;
-    const char *engram_dir; /* folder of n-gram tables; NULL: in the user's data directory */
+    const char *engram_dir;  /* folder of n-gram tables; NULL: in the user's data directory */
+    struct learned *learned; /* what nights learned (learned.h); NULL: nothing */
 };
 
 /* The model file's metadata and tensor directory, no matter who runs it; NULL: none. */

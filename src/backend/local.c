@@ -9,7 +9,9 @@
 #include "backend/images.h"
 #include "backend/request_grammar.h"
 #include "backend/replay.h"
+#include "backend/learned.h"
 #include "backend/ngram_field.h"
+#include "base/hash.h"
 #include "model/lora.h"
 #include "model/model.h"
 
@@ -55,7 +57,8 @@ struct local_run {
     int32_t marks[MAX_HINTS];        /* positions where turns begin */
     /* choices that have not ended, plus one for start() while it runs */
     _Atomic int32_t n_open;
-    struct ngram_memory *memory; /* owned; NULL: not requested */
+    struct ngram_memory *memory;     /* owned; NULL: not requested */
+    struct learned_version *version; /* lease; NULL: no learned files */
     _Atomic bool cancelled;
     int32_t n_choice;
     struct choice choices[REQUEST_MAX_CHOICES];
@@ -395,6 +398,7 @@ static void on_done(void *ud) {
                                  .stats = *answer_stats(c->answer),
                                  .n_reasoning = c->n_reasoning,
                                  .n_repaired = calls.n_repaired,
+                                 .night = c->run->version ? c->run->version->night : 0,
                                  .err = answer_err(c->answer)};
     if (c->run->request->no_answer) end.stats.n_generated = 0;
     remember(c, end.finish);
@@ -404,11 +408,34 @@ static void on_done(void *ud) {
 
 /* ---- preparation ---- */
 
+/* Identifies the conversation: its first user message, and who asks. */
+static uint64_t conversation_of(const struct request *a) {
+    const char *text = json_string_value(a->prompt);
+    const json_t *m;
+    size_t i;
+    json_array_foreach(a->messages, i, m) {
+        const char *role = json_string_value(json_object_get(m, "role"));
+        if (!role || strcmp(role, "user") != 0) continue;
+        text = json_string_value(json_object_get(m, "content"));
+        break;
+    }
+    return text ? hash_bytes(text, strlen(text), a->scope) : a->scope;
+}
+
+/* Uses the adapters given at the start, and the learned one, unless the request lists adapters. */
 static int set_loras(struct local *l, struct local_run *r, struct err *e) {
     const struct request *a = r->request;
     r->params.job.loras = l->model.loras;
     r->params.job.n_lora = l->model.n_lora;
-    if (a->n_lora < 0) return 0;
+    if (a->n_lora < 0 && (!r->version || !r->version->lora)) return 0;
+    if (a->n_lora < 0) {
+        r->loras = mem_alloc_array((size_t)l->model.n_lora + 1, sizeof *r->loras);
+        if (!r->loras) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+        for (int32_t i = 0; i < l->model.n_lora; i++) r->loras[i] = l->model.loras[i];
+        r->loras[r->params.job.n_lora++] = (struct lora_use){r->version->lora, 1};
+        r->params.job.loras = r->loras;
+        return 0;
+    }
     r->loras = mem_alloc_array((size_t)a->n_lora + 1, sizeof *r->loras);
     if (!r->loras) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     r->params.job.loras = r->loras;
@@ -513,10 +540,13 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
         r->params.parse = &r->parse;
     }
     rc = set_grammar(l, r, e);
+    r->version = learned_take(l->model.learned, conversation_of(a));
     if (!rc) rc = set_loras(l, r, e);
     if (!rc) rc = set_experts(l, r, e);
     if (!rc) rc = ban_calls(l, r, e);
-    if (!rc) rc = ngram_field_open(&r->memory, l->engram, a, l->model.tok, e);
+    if (!rc)
+        rc = ngram_field_open(&r->memory, l->engram, a, r->version ? r->version->table : NULL,
+                              l->model.tok, e);
     r->params.job.engram = ngram_memory_use(r->memory);
     return rc ? rc : sampler_check(s, (int32_t)tok_n_vocab(l->model.tok), e);
 }
@@ -530,6 +560,7 @@ static void local_free(struct generation *base) {
     mem_free(r->ids);
     mem_free(r->loras);
     ngram_memory_close(r->memory);
+    learned_return(local_of(base->backend)->model.learned, r->version);
     mem_free(r->bias);
     mem_free(r);
 }
@@ -601,10 +632,12 @@ static size_t checkpoint_tokens(const struct tok *tok, const char *text,
     return n;
 }
 
-/* Names the tools whose schemas are not enforced, so that the client checks their calls itself. */
+/* Names the night whose files the answer uses, and the tools whose schemas are not enforced, so that the client checks
+ * their calls itself. */
 static void local_headers(struct generation *base, struct buf *out) {
     struct local_run *r = (struct local_run *)base;
     const char *note = r->grammar ? request_grammar_note(r->grammar) : NULL;
+    if (r->version) buf_printf(out, "X-Night: %lld\n", (long long)r->version->night);
     if (!note) return;
     buf_puts(out, "X-Unenforced-Tools: ");
     for (; *note; note++) buf_putc(out, *note >= ' ' && *note < 127 ? *note : '?');

@@ -46,7 +46,7 @@ static int read_field(struct ngram_memory_params *p, const json_t *field, const 
 }
 
 int ngram_field_open(struct ngram_memory **out, struct engram_store *store, const struct request *a,
-                     const struct tok *tok, struct err *e) {
+                     const struct engram_table *learned, const struct tok *tok, struct err *e) {
     const char *names[ENGRAM_MAX_TABLES];
     const json_t *field = json_object_get(a->extra, "engram");
     struct ngram_memory_params p = {.store = store,
@@ -55,10 +55,10 @@ int ngram_field_open(struct ngram_memory **out, struct engram_store *store, cons
                                     .recall = true,
                                     .messages = a->messages,
                                     .question = a->recall,
-                                    .own = a->table,
+                                    .own = {a->table, learned},
                                     .owner = a->owner,
                                     .tok = tok};
     *out = NULL;
     int rc = field && !json_is_null(field) ? read_field(&p, field, names, e) : 0;
-    return rc || (!p.n_table && !p.own) ? rc : ngram_memory_open(out, &p, e);
+    return rc || (!p.n_table && !a->table && !learned) ? rc : ngram_memory_open(out, &p, e);
 }

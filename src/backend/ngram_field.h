@@ -8,8 +8,9 @@
 #include "backend/request.h"
 #include "engine/ngram_memory.h"
 
-/* Opens the tables that request a names, and a->table; *out is NULL if there are none. */
+/* Opens the tables that request a names, a->table, and `learned` (borrowed until close; NULL: none). *out is NULL if
+ * there are none. */
 int ngram_field_open(struct ngram_memory **out, struct engram_store *store, const struct request *a,
-                     const struct tok *tok, struct err *e);
+                     const struct engram_table *learned, const struct tok *tok, struct err *e);
 
 #endif

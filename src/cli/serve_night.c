@@ -8,6 +8,7 @@
 #include "cli/args/odo_args.h"
 #include "learn/night.h"
 #include "learn/night_clock.h"
+#include "learn/serving.h"
 
 enum { AT_ONCE = 2 /* answers of the gate in progress; answers of users join them immediately */ };
 
@@ -15,6 +16,7 @@ struct serve_night {
     const struct cfg *c; /* borrowed */
     struct chat_rig *r;  /* borrowed */
     double budget_s;
+    struct serving *serving;   /* owned */
     struct night_clock *clock; /* owned */
 };
 
@@ -62,12 +64,34 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
     return rc;
 }
 
+static void update(void *ud) {
+    struct serve_night *s = ud;
+    struct err e = {0};
+    if (serving_update(s->serving, &e)) log_warn("nights: %s", e.text);
+}
+
+static int open_serving(struct serve_night *s, const char *dir, struct learned *learned,
+                        struct err *e) {
+    const struct loaded *l = &s->r->loaded;
+    struct serving_params p = {.dir = dir,
+                               .learned = learned,
+                               .tok = s->r->tok,
+                               .models = {s->r->m},
+                               .engines = {s->r->engine},
+                               .n_model = 1};
+    for (int32_t i = 0; i < l->n_replica && p.n_model < GPUS_MAX; i++) {
+        p.models[p.n_model] = l->replicas[i].model;
+        p.engines[p.n_model++] = l->replicas[i].engine;
+    }
+    return serving_new(&s->serving, &p, e);
+}
+
 int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_rig *r,
-                     struct err *e) {
+                     struct learned *learned, struct err *e) {
     char dir[NIGHTS_MAX_PATH];
     struct nights *n;
     *out = NULL;
-    if (!r->m || r->loaded.part.end)
+    if (!r->m || r->loaded.part.end || r->loaded.is_split)
         return err_set(e, CHIMERE_EUNSUPPORTED,
                        "--night: expected a model that this program runs itself, in one piece");
     int rc = nights_open(&n, cfg_str(c, "night-dir"), NIGHTS_READ, e);
@@ -79,9 +103,11 @@ int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_
     s->c = c;
     s->r = r;
     rc = engram_args_duration("night-budget", cfg_str(c, "night-budget"), &s->budget_s, e);
-    const struct night_clock_params p = {.dir = dir, .run = run_night, .ud = s};
+    const struct night_clock_params p = {.dir = dir, .run = run_night, .tick = update, .ud = s};
+    if (!rc) rc = open_serving(s, dir, learned, e);
+    if (!rc) update(s); /* the first request uses the files of the current night */
     if (!rc) rc = night_clock_open(&s->clock, &p, e);
-    if (rc) mem_free(s);
+    if (rc) serve_night_close(s);
     else *out = s;
     return rc;
 }
@@ -89,5 +115,6 @@ int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_
 void serve_night_close(struct serve_night *s) {
     if (!s) return;
     night_clock_close(s->clock);
+    serving_free(s->serving);
     mem_free(s);
 }

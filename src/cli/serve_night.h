@@ -2,6 +2,7 @@
 #ifndef CHIMERE_CLI_SERVE_NIGHT_H
 #define CHIMERE_CLI_SERVE_NIGHT_H
 
+#include "backend/learned.h"
 #include "cli/args/chat_args.h"
 #include "eval/harness.h"
 
@@ -15,9 +16,10 @@
 
 struct serve_night;
 
-/* c and r are borrowed until serve_night_close, which must be called before the engine is closed. */
+/* c, r and learned are borrowed until serve_night_close, which must be called before the engine is closed. The files of
+ * the current night are in `learned` when it returns. */
 int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_rig *r,
-                     struct err *e);
+                     struct learned *learned, struct err *e);
 void serve_night_close(struct serve_night *s);
 
 #endif

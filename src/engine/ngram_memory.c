@@ -31,7 +31,7 @@ static json_t *question_of(const json_t *messages) {
 int ngram_memory_open(struct ngram_memory **out, const struct ngram_memory_params *p,
                       struct err *e) {
     *out = NULL;
-    size_t most = ENGRAM_MAX_TABLES - (p->own != NULL);
+    size_t most = ENGRAM_MAX_TABLES - (p->own[0] != NULL) - (p->own[1] != NULL);
     if (p->n_table > most)
         return err_set(e, CHIMERE_ELIMIT, "engram.tables: expected at most %zu, got %zu", most,
                        p->n_table);
@@ -49,7 +49,8 @@ int ngram_memory_open(struct ngram_memory **out, const struct ngram_memory_param
         /* optional tables may be absent, or belong to another model's tokenizer */
         if ((rc == CHIMERE_ENOENT || rc == CHIMERE_EMISMATCH) && p->is_optional) rc = 0;
     }
-    if (!rc && p->own) m->use.tables[m->use.n_table++] = p->own;
+    for (size_t i = 0; !rc && i < sizeof p->own / sizeof *p->own; i++)
+        if (p->own[i]) m->use.tables[m->use.n_table++] = p->own[i];
     json_t *question = rc || !p->recall || !(p->alpha > 0) ? NULL
                        : p->question                       ? json_string(p->question)
                                                            : question_of(p->messages);

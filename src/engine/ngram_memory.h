@@ -25,8 +25,8 @@ struct ngram_memory_params {
     bool recall, is_optional;
     const json_t *messages; /* the last message is the question; NULL: nothing is recalled */
     const char *question;   /* the question, instead of the last message; or NULL */
-    /* one additional table, borrowed until ngram_memory_close; NULL: none */
-    const struct engram_table *own;
+    /* additional tables, borrowed until ngram_memory_close; NULL: none */
+    const struct engram_table *own[2];
     const struct tok *tok;
 };
 

@@ -157,7 +157,7 @@ struct suite { /* state for the callbacks of a run */
 static int remember(void *ud, const json_t *messages, struct ngram_memory **out, struct err *e) {
     struct suite *s = ud;
     const struct ngram_memory_params p = {
-        .own = s->table, .alpha = 1, .recall = true, .messages = messages, .tok = s->host->tok};
+        .own = {s->table}, .alpha = 1, .recall = true, .messages = messages, .tok = s->host->tok};
     *out = NULL;
     return s->table ? ngram_memory_open(out, &p, e) : 0;
 }

@@ -80,6 +80,7 @@ static void tick(struct night_clock *c) {
 static void *clock_thread(void *arg) {
     struct night_clock *c = arg;
     while (!c->quit) {
+        if (c->p.tick) c->p.tick(c->p.ud);
         tick(c);
         for (int ms = 0; ms < TICK_MS && !c->quit; ms += 20) os_sleep_ms(20);
     }

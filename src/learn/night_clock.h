@@ -18,6 +18,7 @@ struct night_clock_params {
     /* Runs one night with these steps, separated by commas; called on the clock's thread. It must poll
      * night_clock_goes_on. CHIMERE_EBUSY: another night runs; tried again a minute later. */
     int (*run)(void *ud, const struct night_clock *c, const char *steps, struct err *e);
+    void (*tick)(void *ud);     /* called about once per second while no night runs; NULL: none */
     int64_t (*now_s)(void *ud); /* NULL: the system's clock */
     void *ud;                   /* borrowed until night_clock_close */
 };

@@ -66,8 +66,7 @@ static bool is_sha256(const char *s) {
     return strlen(s) == 64 && strspn(s, "0123456789abcdef") == 64;
 }
 
-/* Checks that every artefact of a record exists and matches its hash. */
-static int check_artefacts(const struct nights *n, const json_t *artefacts, struct err *e) {
+int nights_check(const struct nights *n, const json_t *artefacts, struct err *e) {
     const char *name;
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)artefacts, name, v) {
@@ -142,7 +141,7 @@ int nights_select(struct nights *n, int64_t night, struct err *e) {
     const json_t *artefacts = record ? json_object_get(record, "artefacts") : none;
     if (!rc && !json_is_object(artefacts))
         rc = err_set(e, CHIMERE_EFORMAT, "night %lld: expected artefacts", (long long)night);
-    if (!rc) rc = check_artefacts(n, artefacts, e);
+    if (!rc) rc = nights_check(n, artefacts, e);
     if (!rc) rc = path_of(n, "current", "", path, e);
     int k = snprintf(text, sizeof text, "%lld\n", (long long)night);
     if (!rc) rc = file_write(path, text, (size_t)k, e); /* the night is current from here on */

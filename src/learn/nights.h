@@ -50,6 +50,8 @@ bool nights_live(const struct nights *n, const char *name, char *out, size_t out
 /* Writes the record of a new night, whose key "artefacts" is {NAME: SHA256}. If `promote` is set, the night
  * becomes current. *night: its number. */
 int nights_add(struct nights *n, json_t *record, bool promote, int64_t *night, struct err *e);
+/* Checks that each artefact of {NAME: SHA256} exists and matches its hash. */
+int nights_check(const struct nights *n, const json_t *artefacts, struct err *e);
 /* Makes an earlier night current again (0: none) after checking its artefacts. CHIMERE_ENOENT: no such night. */
 int nights_select(struct nights *n, int64_t night, struct err *e);
 

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "backend/learned.h"
 #include "base/mem.h"
 #include "learn/collect.h"
 #include "learn/gate.h"
@@ -281,6 +282,43 @@ static void candidates_are_corrected(void **state) {
                        1e-5);
 }
 
+/* ---- the switch of a running server ---- */
+
+static struct learned_version *version(int64_t night) {
+    struct learned_version *v = mem_zalloc(sizeof *v);
+    assert_non_null(v);
+    v->night = night;
+    return v;
+}
+
+static void versions_end_with_their_last_request(void **state) {
+    (void)state;
+    struct learned *l;
+    assert_null(learned_take(NULL, 1));
+    assert_int_equal(learned_new(&l, NULL), 0);
+    assert_null(learned_take(l, 1));
+    learned_switch(l, version(1), NULL, 0);
+    struct learned_version *old = learned_take(l, 1), *also = learned_take(l, 2);
+    assert_ptr_equal(old, also);
+    learned_switch(l, version(2), version(3), 0.1);
+    assert_false(learned_sweep(l)); /* two requests use the first version */
+    assert_int_equal(old->night, 1);
+    learned_return(l, old);
+    assert_false(learned_sweep(l));
+    learned_return(l, also);
+    assert_true(learned_sweep(l));
+    int n_trial = 0;
+    for (uint64_t i = 0; i < 1000; i++) {
+        struct learned_version *a = learned_take(l, i), *b = learned_take(l, i);
+        assert_ptr_equal(a, b); /* a conversation does not change its version */
+        n_trial += a->night == 3;
+        learned_return(l, a);
+        learned_return(l, b);
+    }
+    assert_in_range(n_trial, 60, 140);
+    learned_free(l);
+}
+
 /* ---- the owner's own items ---- */
 
 static void own_items_are_kept(void **state) {
@@ -433,13 +471,20 @@ static void clock_jumps_are_one_night(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(secrets_are_masked),        cmocka_unit_test(ordinary_text_stays),
-        cmocka_unit_test(a_day_is_filtered),         cmocka_unit_test(a_tenth_is_held_out),
-        cmocka_unit_test(nights_can_be_undone),      cmocka_unit_test(damage_is_refused),
-        cmocka_unit_test(times_are_due_once),        cmocka_unit_test(times_are_stored),
-        cmocka_unit_test(clock_jumps_are_one_night), cmocka_unit_test(own_items_are_kept),
-        cmocka_unit_test(candidates_are_corrected),  cmocka_unit_test(gains_have_intervals),
+        cmocka_unit_test(secrets_are_masked),
+        cmocka_unit_test(ordinary_text_stays),
+        cmocka_unit_test(a_day_is_filtered),
+        cmocka_unit_test(a_tenth_is_held_out),
+        cmocka_unit_test(nights_can_be_undone),
+        cmocka_unit_test(damage_is_refused),
+        cmocka_unit_test(times_are_due_once),
+        cmocka_unit_test(times_are_stored),
+        cmocka_unit_test(clock_jumps_are_one_night),
+        cmocka_unit_test(own_items_are_kept),
+        cmocka_unit_test(candidates_are_corrected),
+        cmocka_unit_test(gains_have_intervals),
         cmocka_unit_test(owners_are_named_by_hash),
+        cmocka_unit_test(versions_end_with_their_last_request),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -307,14 +307,19 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
                                   .n_seq = load_n_seq(&r->loaded),
                                   .template_context = r->template_kwargs,
                                   .engram_dir = cfg_str(c, "engram-dir")};
+    int rc = cfg_bool(c, "night") ? learned_new(&model.learned, e) : 0;
+    if (rc) return rc;
     reload->always_thinks = json_is_true(json_object_get(r->template_kwargs, "enable_thinking"));
     p->think |= reload->always_thinks;
     char name[128];
     struct backend *backend;
     struct server *s;
     name_of(c, name, sizeof name);
-    int rc = backend_local_new(&backend, &model, name, e);
-    if (rc) return rc;
+    rc = backend_local_new(&backend, &model, name, e);
+    if (rc) {
+        learned_free(model.learned);
+        return rc;
+    }
     struct catalog *catalog = NULL;
     struct odo_rig odo = {0};
     struct serve_night *night = NULL;
@@ -342,7 +347,7 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
     if (!rc) rc = open_others(c, &p->models, catalog, e);
     p->n_learn = cfg_list(c, "learn", &p->learn);
     if (!rc && p->n_learn) rc = odo_args_store(c, &p->learn_store, e);
-    if (!rc && cfg_bool(c, "night")) rc = serve_night_open(&night, c, r, e);
+    if (!rc && cfg_bool(c, "night")) rc = serve_night_open(&night, c, r, model.learned, e);
     if (!rc) rc = serve_open(&s, p, e);
     if (!rc) {
         announce(p, serve_port(s), backend->name, model.n_seq);
@@ -360,6 +365,7 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
     models_free(p->models);
     odo_rig_close(&odo);
     backend->ops->close(backend);
+    learned_free(model.learned);
     p->catalog = NULL;
     return rc;
 }

@@ -1,0 +1,92 @@
+#include "backend/learned.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/thread.h"
+
+struct learned {
+    pthread_mutex_t lock;
+    struct learned_version *current, *trial; /* owned, NULL: none */
+    struct learned_version *old;             /* owned: replaced, perhaps in use; a list */
+    double share;
+};
+
+void learned_version_free(struct learned_version *v) {
+    if (!v) return;
+    if (v->table) engram_table_close(v->table);
+    for (int32_t i = 0; i < v->n_copy; i++) lora_close(v->copies[i]);
+    if (v->lora) lora_close(v->lora);
+    mem_free(v);
+}
+
+int learned_new(struct learned **out, struct err *e) {
+    struct learned *l = *out = mem_zalloc(sizeof *l);
+    if (!l) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    pthread_mutex_init(&l->lock, NULL);
+    return 0;
+}
+
+void learned_free(struct learned *l) {
+    if (!l) return;
+    learned_switch(l, NULL, NULL, 0);
+    learned_sweep(l);
+    pthread_mutex_destroy(&l->lock);
+    mem_free(l);
+}
+
+static void retire(struct learned *l, struct learned_version *v) {
+    if (!v) return;
+    v->next = l->old;
+    l->old = v;
+}
+
+void learned_switch(struct learned *l, struct learned_version *current,
+                    struct learned_version *trial, double share) {
+    pthread_mutex_lock(&l->lock);
+    retire(l, l->current);
+    retire(l, l->trial);
+    l->current = current;
+    l->trial = trial;
+    l->share = share;
+    pthread_mutex_unlock(&l->lock);
+}
+
+bool learned_sweep(struct learned *l) {
+    struct learned_version *unused = NULL;
+    pthread_mutex_lock(&l->lock);
+    for (struct learned_version **at = &l->old; *at;) {
+        struct learned_version *v = *at;
+        if (v->n_use) {
+            at = &v->next;
+            continue;
+        }
+        *at = v->next;
+        v->next = unused;
+        unused = v;
+    }
+    bool is_empty = !l->old;
+    pthread_mutex_unlock(&l->lock);
+    while (unused) {
+        struct learned_version *v = unused;
+        unused = v->next;
+        learned_version_free(v);
+    }
+    return is_empty;
+}
+
+struct learned_version *learned_take(struct learned *l, uint64_t conversation) {
+    if (!l) return NULL;
+    double at = (double)(hash_mix(conversation) >> 11) * 0x1p-53;
+    pthread_mutex_lock(&l->lock);
+    struct learned_version *v = l->share > 0 && at < l->share ? l->trial : l->current;
+    if (v) v->n_use++;
+    pthread_mutex_unlock(&l->lock);
+    return v;
+}
+
+void learned_return(struct learned *l, struct learned_version *v) {
+    if (!v) return;
+    pthread_mutex_lock(&l->lock);
+    v->n_use--;
+    pthread_mutex_unlock(&l->lock);
+}

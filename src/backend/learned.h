@@ -1,0 +1,46 @@
+/* learned.h: the learned files that a running server uses: an n-gram table and an adapter. They are switched
+ * atomically.
+ *
+ * A request takes the current version when it is prepared and uses it until it ends. So one answer never mixes two
+ * versions, and a replaced version is closed only after its last request. During a trial, a share of the
+ * conversations uses a second version. Any thread, except where a function says otherwise. */
+#ifndef CHIMERE_BACKEND_LEARNED_H
+#define CHIMERE_BACKEND_LEARNED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/gpus.h"
+#include "engram/table.h"
+#include "model/lora.h"
+
+struct learned_version {
+    int64_t night;                 /* number of the night that made it */
+    struct engram_table *table;    /* owned; NULL: none */
+    struct lora *lora;             /* owned; NULL: none */
+    struct lora *copies[GPUS_MAX]; /* owned: the adapter for further copies of the model */
+    int32_t n_copy;
+    int32_t n_use; /* private to learned.c, like the next */
+    struct learned_version *next;
+};
+/* Closes the files; v may be NULL. */
+void learned_version_free(struct learned_version *v);
+
+struct learned;
+int learned_new(struct learned **out, struct err *e);
+/* Call it after the last request has ended. */
+void learned_free(struct learned *l);
+
+/* Sets the versions that later requests take. Both are owned from now on and may be NULL: the model without learned
+ * files, and no trial. share: part of the conversations that take `trial`. */
+void learned_switch(struct learned *l, struct learned_version *current,
+                    struct learned_version *trial, double share);
+/* Closes the replaced versions that no request uses; returns whether none is left. The caller holds the device
+ * (engine/lease.h). */
+bool learned_sweep(struct learned *l);
+
+/* conversation: a hash; the same conversation always takes the same version. NULL: no learned files. */
+struct learned_version *learned_take(struct learned *l, uint64_t conversation);
+void learned_return(struct learned *l, struct learned_version *v); /* v may be NULL */
+
+#endif
