@@ -3,13 +3,18 @@
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
 #include "learn/mask.h"
+#include "learn/votes.h"
 
 enum { N_HASH = 16, SAME = 13 /* of N_HASH */, SHINGLE = 3, HELD_OUT_OF = 10 };
+/* Bounds of unrated answers: bytes of a question, and of an answer beyond a multiple of the usual length. */
+enum { MAX_UNRATED_QUESTION = 400, LENGTH_RATIO = 4, LENGTH_MORE = 200, LEAST_RATED = 8 };
+#define PERIOD_MS (90LL * 86400 * 1000)
 
 struct sketch {
     uint64_t least[N_HASH];
@@ -70,8 +75,8 @@ static struct sketch sketch_of(const char *text) {
  * the same. */
 static bool is_near(const struct sketch *a, const struct sketch *b) {
     int same = 0;
-    if (a->question == b->question) return true;
     if (a->answer != b->answer) return false;
+    if (a->question == b->question) return true;
     for (int i = 0; i < N_HASH; i++) same += a->least[i] == b->least[i];
     return same >= SAME;
 }
@@ -89,7 +94,10 @@ void learn_source(const char *owner, char out[LEARN_SOURCE]) {
 
 uint64_t learn_text_hash(const char *text) { return hash_words(text, strlen(text)); }
 
-bool learn_holds_out(const char *question) { return learn_text_hash(question) % HELD_OUT_OF == 0; }
+bool learn_holds_out(const char *question, int64_t first_ms) {
+    uint64_t period = (uint64_t)(first_ms / PERIOD_MS);
+    return hash_mix(learn_text_hash(question) + period) % HELD_OUT_OF == 0;
+}
 
 char *learn_masked(const char *text, size_t *n_secret) {
     struct buf b;
@@ -98,7 +106,7 @@ char *learn_masked(const char *text, size_t *n_secret) {
     return buf_take(&b);
 }
 
-/* Adds a question and its answer. If the question is already there, the better answer is kept. */
+/* Adds a question and an answer to it, unless there is a near-duplicate. */
 static int put(struct collector *c, const struct store_quality *q, double worth) {
     struct learn_day *d = c->day;
     struct sketch s = sketch_of(q->question);
@@ -106,36 +114,35 @@ static int put(struct collector *c, const struct store_quality *q, double worth)
     s.answer = learn_text_hash(q->answer);
     size_t at = 0;
     while (at < d->n && !is_near(&s, &c->sketches[at])) at++;
-    if (at < d->n) {
+    if (at < d->n || d->n == COLLECT_MAX_ITEMS) {
         d->n_same++;
-        if (worth <= d->v[at].worth) return 0;
-        mem_free(d->v[at].question);
-        mem_free(d->v[at].answer);
-    } else if (d->n == COLLECT_MAX_ITEMS) {
-        d->n_same++;
+        if (at == d->n) return 0;
+        d->v[at].is_rated |= q->feedback > 0;
+        if (worth > d->v[at].worth) d->v[at].worth = worth;
         return 0;
     }
     struct learn_item x = {.question = learn_masked(q->question, &d->n_secret),
                            .answer = learn_masked(q->answer, &d->n_secret),
                            .worth = worth,
                            .id = q->id,
-                           .at_ms = q->at_ms};
+                           .at_ms = q->at_ms,
+                           .is_rated = q->feedback > 0};
     learn_source(q->owner ? q->owner : "", x.source);
     d->v[at] = x;
     c->sketches[at] = s;
-    if (at == d->n) d->n++;
-    if (!x.question || !x.answer) return err_set(c->e, CHIMERE_ENOMEM, "out of memory");
-    d->v[at].held_out = learn_holds_out(x.question);
-    return 0;
+    d->n++;
+    return x.question && x.answer ? 0 : err_set(c->e, CHIMERE_ENOMEM, "out of memory");
 }
 
 static int each(void *ud, const struct store_quality *q) {
     struct collector *c = ud;
     struct learn_day *d = c->day;
-    if (q->id <= c->after || !q->question || !q->answer) return 0;
+    if (!q->question || !q->answer) return 0;
+    double worth = store_quality_worth(q);
+    int rc = votes_add(d->votes, q, c->e);
+    if (rc || q->id <= c->after) return rc;
     if (q->id > d->last_id) d->last_id = q->id;
     d->n_read++;
-    double worth = store_quality_worth(q);
     if (!(worth >= c->least)) {
         d->n_worse++;
         return 0;
@@ -148,15 +155,68 @@ static int each(void *ud, const struct store_quality *q) {
     return put(c, q, worth);
 }
 
+static int compare_size(const void *a, const void *b) {
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Returns the longest answer that is usual: a multiple of the median of what users accept; if they rated too few, of
+ * all answers. */
+static int usual_length(const struct learn_day *d, size_t *out, struct err *e) {
+    size_t *v = mem_alloc_array(d->n + 1, sizeof *v), n = 0;
+    if (!v) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; i < d->n; i++)
+        if (d->v[i].is_rated) v[n++] = strlen(d->v[i].answer);
+    if (n < LEAST_RATED)
+        for (n = 0; n < d->n; n++) v[n] = strlen(d->v[n].answer);
+    qsort(v, n, sizeof *v, compare_size);
+    *out = LENGTH_RATIO * (n ? v[n / 2] : 0) + LENGTH_MORE;
+    mem_free(v);
+    return 0;
+}
+
+static bool is_suspect(const struct learn_item *x, size_t usual) {
+    return !x->is_rated &&
+           (strlen(x->question) > MAX_UNRATED_QUESTION || strlen(x->answer) > usual);
+}
+
+/* Leaves one answer per question, and marks what is held out. */
+static int settle(struct collector *c, struct err *e) {
+    struct learn_day *d = c->day;
+    size_t kept = 0, usual = 0;
+    votes_count(d->votes);
+    int rc = usual_length(d, &usual, e);
+    for (size_t i = 0; !rc && i < d->n; i++) {
+        struct learn_item x = d->v[i];
+        const struct sketch *s = &c->sketches[i];
+        enum votes_result won = votes_result(d->votes, s->question, s->answer);
+        bool suspect = won == VOTES_WON && is_suspect(&x, usual);
+        d->n_same += won == VOTES_LOST;
+        d->n_contested += won == VOTES_CONTESTED;
+        d->n_suspect += suspect;
+        if (won == VOTES_WON && !suspect) {
+            x.held_out = learn_holds_out(x.question, votes_first_ms(d->votes, s->question));
+            d->n_held += x.held_out;
+            d->v[kept++] = x;
+        } else {
+            mem_free(x.question);
+            mem_free(x.answer);
+        }
+    }
+    if (!rc) d->n = kept;
+    return rc;
+}
+
 int learn_collect(struct learn_day *out, struct store *store, int64_t after, double least,
                   struct err *e) {
     *out = (struct learn_day){.last_id = 0};
     out->v = mem_alloc_array(COLLECT_MAX_ITEMS, sizeof *out->v);
     struct collector c = {.day = out, .after = after, .least = least, .e = e};
     c.sketches = mem_alloc_array(COLLECT_MAX_ITEMS, sizeof *c.sketches);
-    int rc = out->v && c.sketches ? store_quality_list(store, 0, each, &c, e)
-                                  : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    for (size_t i = 0; i < out->n; i++) out->n_held += out->v[i].held_out;
+    int rc = out->v && c.sketches ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = votes_new(&out->votes, e);
+    if (!rc) rc = store_quality_list(store, 0, each, &c, e);
+    if (!rc) rc = settle(&c, e);
     mem_free(c.sketches);
     if (rc) learn_day_fini(out);
     return rc;
@@ -168,5 +228,6 @@ void learn_day_fini(struct learn_day *d) {
         mem_free(d->v[i].answer);
     }
     mem_free(d->v);
+    votes_free(d->votes);
     *d = (struct learn_day){.v = NULL};
 }

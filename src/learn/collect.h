@@ -1,8 +1,13 @@
 /* collect.h: collects what a night may learn from: the best known answer to each question since the last night.
  *
  * Reads the quality records of the store, which contain texts only with the user's consent. Secrets are masked
- * (mask.h); near-duplicates count once. One tenth of the questions, chosen by their hash, is held out: these
- * questions are used to measure and are never trained on, in any night. */
+ * (mask.h); near-duplicates count once. If a question has several answers, users and the verifier vote (votes.h).
+ * Answers that no user rated are left out if their question contains a pasted text, or if they are much longer than
+ * the answers that users accept: the verifier alone cannot be trusted with them.
+ *
+ * One tenth of the questions is held out: they are used to measure and are never trained on, in any night. A hash of
+ * the question and of the quarter of a year in which it was first asked chooses them, so the tenth rotates while the
+ * choice for one question never changes. */
 #ifndef CHIMERE_LEARN_COLLECT_H
 #define CHIMERE_LEARN_COLLECT_H
 
@@ -22,14 +27,20 @@ struct learn_item {
     double worth;              /* 0..1 */
     int64_t id, at_ms;
     bool held_out;
+    bool is_rated; /* by a user, not only by the verifier */
 };
+
+struct votes;
 
 struct learn_day {
     struct learn_item *v; /* owned; ascending in time */
     size_t n, n_held;
     /* rows read, rows left out by reason, secrets masked */
     size_t n_read, n_worse, n_same, n_long, n_secret;
-    int64_t last_id; /* 0: no rows */
+    size_t n_contested,
+        n_suspect;       /* left out: answers that users dispute; unrated ones, see above */
+    int64_t last_id;     /* 0: no rows */
+    struct votes *votes; /* owned */
 };
 
 /* Collects rows with an id above `after` and a worth of at least `least`; at most the newest COLLECT_MAX_ITEMS. */
@@ -41,8 +52,8 @@ void learn_day_fini(struct learn_day *d);
  * A person's part can be found by it, and it contains no name. "night": the owner is not known. */
 void learn_source(const char *owner, char out[LEARN_SOURCE]);
 
-/* Returns true if the question is held out. */
-bool learn_holds_out(const char *question);
+/* Returns true if the question is held out. first_ms: when it was first asked (votes_first_ms). */
+bool learn_holds_out(const char *question, int64_t first_ms);
 /* Hashes a text; texts that differ only in case, punctuation and spaces have the same hash. */
 uint64_t learn_text_hash(const char *text);
 /* Returns a copy without secrets; free it with mem_free. Adds the number of masked secrets to *n_secret. NULL: out

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "learn/collect.h"
+#include "learn/votes.h"
 
 enum { LENGTH_RATIO = 2 };
 
@@ -48,6 +49,7 @@ struct pairs {
     struct learn_exported *out;
     uint64_t *seen; /* owned [COLLECT_MAX_ITEMS]: hashes of the questions written so far */
     size_t n_seen;
+    const struct votes *votes; /* borrowed: when questions were first asked */
     struct err *e;
 };
 
@@ -88,16 +90,18 @@ static int each_pair(void *ud, const struct store_quality *better,
                      const struct store_quality *worse) {
     struct pairs *p = ud;
     size_t n_secret = 0;
+    int64_t first_ms;
     if (!fits(better, worse)) {
         p->out->n_left++;
         return 0;
     }
+    first_ms = votes_first_ms(p->votes, learn_text_hash(better->question));
     char *question = learn_masked(better->question, &n_secret);
     if (!question) return err_set(p->e, CHIMERE_ENOMEM, "out of memory");
     int rc = 0;
     if (!is_new(p, learn_text_hash(question))) {
         p->out->n_left++;
-    } else if (learn_holds_out(question)) {
+    } else if (learn_holds_out(question, first_ms)) {
         p->out->n_held++;
     } else {
         p->out->n_secret += n_secret;
@@ -110,10 +114,14 @@ static int each_pair(void *ud, const struct store_quality *better,
 int learn_export_dpo(FILE *f, struct store *store, double gap, struct learn_exported *out,
                      struct err *e) {
     *out = (struct learn_exported){.n_line = 0};
-    struct pairs p = {.f = f, .out = out, .e = e};
+    struct learn_day day;
+    int rc = learn_collect(&day, store, 0, 0, e);
+    if (rc) return rc;
+    struct pairs p = {.f = f, .out = out, .votes = day.votes, .e = e};
     p.seen = mem_alloc_array(COLLECT_MAX_ITEMS, sizeof *p.seen);
-    if (!p.seen) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    int rc = store_quality_pairs(store, 0, gap, each_pair, &p, e);
+    rc = p.seen ? store_quality_pairs(store, 0, gap, each_pair, &p, e)
+                : err_set(e, CHIMERE_ENOMEM, "out of memory");
     mem_free(p.seen);
+    learn_day_fini(&day);
     return rc;
 }

@@ -12,8 +12,8 @@
 #include "base/mem.h"
 #include "base/os/os.h"
 #include "engine/lease.h"
-#include "engine/ngram_memory.h"
 #include "eval/harness.h"
+#include "learn/arm.h"
 #include "learn/gate.h"
 #include "learn/night_step.h"
 #include "learn/own.h"
@@ -137,68 +137,27 @@ static int encode_day(struct night *x, struct err *e) {
 }
 
 static json_t *day_json(const struct learn_day *d) {
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "answers", (json_int_t)d->n_read, "learned",
-                     (json_int_t)(d->n - d->n_held), "held_out", (json_int_t)d->n_held,
-                     "below_worth", (json_int_t)d->n_worse, "duplicates", (json_int_t)d->n_same,
-                     "too_long", (json_int_t)d->n_long, "secrets_masked", (json_int_t)d->n_secret);
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "contested",
+                     (json_int_t)d->n_contested, "suspect", (json_int_t)d->n_suspect, "answers",
+                     (json_int_t)d->n_read, "learned", (json_int_t)(d->n - d->n_held), "held_out",
+                     (json_int_t)d->n_held, "below_worth", (json_int_t)d->n_worse, "duplicates",
+                     (json_int_t)d->n_same, "too_long", (json_int_t)d->n_long, "secrets_masked",
+                     (json_int_t)d->n_secret);
 }
 
 /* ---- general suites ---- */
 
-struct arm { /* what is measured: paths of artefacts, NULL: none */
-    const char *table, *adapter;
-};
-struct suite { /* state for the callbacks of a run */
-    struct night *night;
-    const struct night_host *host;
-    struct engram_table *table; /* owned; NULL: none */
-};
-
-static int remember(void *ud, const json_t *messages, struct ngram_memory **out, struct err *e) {
-    struct suite *s = ud;
-    const struct ngram_memory_params p = {
-        .own = {s->table}, .alpha = 1, .recall = true, .messages = messages, .tok = s->host->tok};
-    *out = NULL;
-    return s->table ? ngram_memory_open(out, &p, e) : 0;
-}
-
-static int encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t **ids, size_t *n,
-                  struct err *e) {
-    const struct night_host *h = ((struct suite *)ud)->host;
-    return h->encode(h->ud, messages, tools, think, ids, n, e);
-}
-
 /* Called between groups of items: waits while other users need the device. */
 static int suite_turn(void *ud, struct err *e) {
-    struct night *x = ((struct suite *)ud)->night;
+    struct night *x = ud;
     int rc = take_turn(x, e);
     give_back(x);
     return rc;
 }
 
-static int run_suites(struct night *x, const struct arm *arm, json_t **run, struct err *e) {
-    const struct night_host *h = x->host;
-    struct suite suite = {.night = x, .host = h};
-    struct lora *adapter = NULL;
-    *run = NULL;
-    int rc = arm->table ? engram_table_open(&suite.table, arm->table, tok_hash(h->tok),
-                                            (uint32_t)tok_n_vocab(h->tok), e)
-                        : 0;
-    if (!rc && arm->adapter) rc = lora_open(&adapter, h->model, arm->adapter, e);
-    const struct lora_use use = {.lora = adapter, .scale = 1};
-    const struct eval_host eval = {.engine = h->engine,
-                                   .tok = h->tok,
-                                   .encode = encode,
-                                   .remember = remember,
-                                   .ud = &suite,
-                                   .loras = adapter ? &use : NULL,
-                                   .n_lora = adapter ? 1 : 0,
-                                   .n_seq = h->n_seq,
-                                   .turn = h->is_shared ? suite_turn : NULL};
-    if (!rc) rc = eval_run(run, x->items, &eval, h->model->name, e);
-    if (adapter) lora_close(adapter);
-    if (suite.table) engram_table_close(suite.table);
-    return rc;
+static int run_suites(struct night *x, const struct night_arm *arm, json_t **run, struct err *e) {
+    const struct windows_turn turn = {.fn = suite_turn, .ud = x};
+    return arm_run(run, x->host, x->items, arm, x->host->is_shared ? &turn : NULL, e);
 }
 
 /* Returns the name of a skill that got worse; NULL: none. */
@@ -294,8 +253,8 @@ static void judge_gains(struct proposal *v, size_t n) {
 }
 
 /* Returns the current artefacts, with those of the proposals in `mask` in place of the old ones. */
-static struct arm arm_of(const struct night *x, const struct proposal *v, size_t n, unsigned mask,
-                         char paths[2][NIGHTS_MAX_PATH]) {
+static struct night_arm arm_of(const struct night *x, const struct proposal *v, size_t n,
+                               unsigned mask, char paths[2][NIGHTS_MAX_PATH]) {
     const struct night_step *steps[] = {&night_step_engram, &night_step_lora};
     const char *of[2];
     for (int k = 0; k < 2; k++) {
@@ -303,14 +262,14 @@ static struct arm arm_of(const struct night *x, const struct proposal *v, size_t
         for (size_t i = 0; i < n; i++)
             if (mask >> i & 1 && !strcmp(v[i].step->name, steps[k]->name)) of[k] = v[i].path;
     }
-    return (struct arm){.table = of[0], .adapter = of[1]};
+    return (struct night_arm){.table = of[0], .adapter = of[1]};
 }
 
 /* Runs the suites with the proposals of `mask`. *passes: nothing got worse. */
 static int try_arm(struct night *x, struct proposal *v, size_t n, unsigned mask,
                    const json_t *before, json_t *record, bool *passes, struct err *e) {
     char paths[2][NIGHTS_MAX_PATH];
-    struct arm arm = arm_of(x, v, n, mask, paths);
+    struct night_arm arm = arm_of(x, v, n, mask, paths);
     json_t *after = NULL, *compare = NULL;
     say(x, "gate: the general suites with what was proposed");
     int rc = run_suites(x, &arm, &after, e);
@@ -345,7 +304,7 @@ static int choose(struct night *x, struct proposal *v, size_t n, json_t *record,
     *chosen = 0;
     for (size_t i = 0; i < n; i++) all |= (unsigned)v[i].gains << i;
     if (!all) return 0;
-    struct arm now = arm_of(x, v, n, 0, paths);
+    struct night_arm now = arm_of(x, v, n, 0, paths);
     say(x, "gate: the general suites as they are now");
     int rc = run_suites(x, &now, &before, e);
     if (!rc) rc = try_arm(x, v, n, all, before, record, &passes, e);

@@ -85,3 +85,12 @@ int harvest_feedback(struct harvest *h, const char *answer, int32_t score, const
                      struct err *e) {
     return store_quality_feedback(h->store, answer, score, comment, e);
 }
+
+int harvest_correct(struct harvest *h, const char *answer, const char *correction, struct err *e) {
+    size_t n_secret = 0;
+    char *text = learn_masked(correction, &n_secret);
+    int rc = text ? store_quality_correct(h->store, answer, text, 0, e)
+                  : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    mem_free(text);
+    return rc;
+}

@@ -24,4 +24,7 @@ void harvest_take(struct harvest *h, const struct gen *g);
 int harvest_feedback(struct harvest *h, const char *answer, int32_t score, const char *comment,
                      struct err *e);
 
+/* The user's own answer in place of that answer; the same errors. */
+int harvest_correct(struct harvest *h, const char *answer, const char *correction, struct err *e);
+
 #endif

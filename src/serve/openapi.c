@@ -50,7 +50,7 @@ static const struct about abouts[] = {
     {"GET", "/v1/skills", "Skills of the orchestrator", NULL, NULL, 0},
     {"GET", "/v1/confirm", "Calls of tools that wait for the caller's word", NULL, NULL, 0},
     {"POST", "/v1/confirm", "Allow or deny a call that waits", NULL, "id:s* allow:b*", 0},
-    {"POST", "/v1/feedback", "A user's word on an answer", NULL, "answer:s* score:i rating:s comment:s", 0},
+    {"POST", "/v1/feedback", "A user's word on an answer", NULL, "answer:s* score:i rating:s comment:s correction:s", 0},
     {"POST", "/models/load", "Load a model", NULL, "model:s*", 0},
     {"POST", "/models/unload", "Unload a model", NULL, "model:s*", 0},
     {"GET", "/v1/models", "Models that requests may name", NULL, NULL, 0},

@@ -41,6 +41,19 @@ int store_quality_feedback(struct store *s, const char *name, int32_t feedback, 
     return n < 0 ? (int)n : 0;
 }
 
+int store_quality_correct(struct store *s, const char *name, const char *correction, int64_t at_ms,
+                          struct err *e) {
+    struct sql_stmt *st;
+    int code = store_begin(s, Q_QUALITY_CORRECT, &st, e);
+    if (code) return code;
+    sql_bind_text(st, 1, name);
+    sql_bind_int64(st, 2, at_ms ? at_ms : store_now_ms());
+    sql_bind_text(st, 3, correction);
+    int64_t n = store_change(s, st, e);
+    if (!n) return err_set(e, CHIMERE_ENOENT, "answer: no text is kept under this name");
+    return n < 0 ? (int)n : 0;
+}
+
 static struct store_quality row_at(struct sql_stmt *st, int i) {
     return (struct store_quality){
         .id = sql_int64(st, i),

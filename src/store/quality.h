@@ -15,7 +15,7 @@ struct store_quality { /* texts are views, each may be NULL */
     int64_t parent;
     const char *name;          /* set for a sent answer, unique */
     const char *route, *model; /* "" for NULL */
-    const char *origin;        /* "answer", "candidate", "draft" */
+    const char *origin;        /* "answer", "candidate", "draft", "correction" */
     const char *judge;         /* name of the model that set the score */
     const char *question, *answer;
     double score;     /* of the verifier; NaN: none */
@@ -30,6 +30,10 @@ int store_quality_add(struct store *s, const struct store_quality *q, int64_t *i
 /* Stores the user's rating of an answer, 1..5, and replaces an earlier one. CHIMERE_ENOENT: no such name. */
 int store_quality_feedback(struct store *s, const char *name, int32_t feedback, const char *comment,
                            struct err *e);
+/* Stores the user's own answer to the question of an answer, with the best rating. at_ms 0: now. CHIMERE_ENOENT: no
+ * such name, or its texts are not stored. */
+int store_quality_correct(struct store *s, const char *name, const char *correction, int64_t at_ms,
+                          struct err *e);
 /* Lists answers since from_ms in order of time, including alternatives. A nonzero result of each stops the list
  * and is returned. */
 int store_quality_list(struct store *s, int64_t from_ms,

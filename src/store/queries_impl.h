@@ -95,6 +95,10 @@
       "INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score,"    \
       " judge, owner) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11) RETURNING id")                                            \
     X(QUALITY_FEEDBACK, "UPDATE quality SET feedback = ?2, comment = ?3 WHERE name = ?1")          \
+    X(QUALITY_CORRECT,                                                                             \
+      "INSERT INTO quality(at_ms, parent, route, model, origin, question, answer, judge, owner,"   \
+      " feedback) SELECT CAST(?2 AS BIGINT), id, route, model, 'correction', question,"            \
+      " CAST(?3 AS TEXT), '', owner, 5 FROM quality WHERE name = ?1 AND question IS NOT NULL")     \
     X(QUALITY_LIST, "SELECT " STORE_QUALITY_COLUMNS("q") " FROM quality q WHERE q.at_ms >= ?1"     \
       " ORDER BY q.id")                                                                            \
     X(QUALITY_PAIRS, "SELECT " STORE_QUALITY_COLUMNS("a") ", " STORE_QUALITY_COLUMNS("b")          \

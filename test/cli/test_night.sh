@@ -101,7 +101,7 @@ for q in (taught, sorted(set(known) - exported)[0]):  # the second is held out
     (parent,) = db.execute("SELECT id FROM quality WHERE question = ?", (q,)).fetchone()
     for text, score in ((known[q].upper(), 0.1), ("Far too long an answer. " * 9, 0.1), ("Ask ann.lee@example.org", 0.2)):
         db.execute("INSERT INTO quality(at_ms, parent, route, model, origin, question, answer, score, judge)"
-                   " VALUES(1, ?, '', 'nano', 'candidate', ?, ?, ?, 'nano')", (parent, q, text, score))
+                   " VALUES((SELECT max(at_ms) FROM quality), ?, '', 'nano', 'candidate', ?, ?, ?, 'nano')", (parent, q, text, score))
 db.commit()
 PY
 night export --form dpo --db day.db -q >dpo.jsonl

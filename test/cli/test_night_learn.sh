@@ -62,10 +62,15 @@ first=$(ask secret-of-ann "$(user 'Who are you? Write to ann.lee@example.org abo
 rate secret-of-ann "$first" 5
 second=$(ask secret-of-ann "$(user 'Explain in one sentence why the sky is blue.'),\"stream\":true,\"stop\":[\" \"]")
 rate secret-of-ann "$second" 1
+curl -sf -m 60 -H 'Authorization: Bearer secret-of-ann' "$url/v1/feedback" -d "{\"answer\":\"$second\",\"correction\":\"Air scatters blue light, says ann.lee@example.org.\"}" >corrected ||
+    fail "correction: $(cat corrected)"
 stop
 python3 - "$first" "$second" <<'PY'
 import sqlite3, sys
-rows = sqlite3.connect("day.db").execute("SELECT name, question, answer, feedback, owner FROM quality ORDER BY id").fetchall()
+rows = sqlite3.connect("day.db").execute("SELECT name, question, answer, feedback, owner, origin, parent, id FROM quality ORDER BY id").fetchall()
+fixed = rows.pop()
+assert fixed[0] is None and fixed[1] == rows[1][1] and fixed[2] == "Air scatters blue light, says [mail]." and fixed[3] == 5, fixed
+assert fixed[4] == rows[1][4] and fixed[5:7] == ("correction", rows[1][7]), fixed
 assert [r[0] for r in rows] == sys.argv[1:], rows
 assert rows[0][1] == "Who are you? Write to [mail] about card [card].", rows[0]
 assert [r[3] for r in rows] == [5, 1] and all(r[2] for r in rows) and len({r[4] for r in rows}) == 1 and rows[0][4].startswith("key-"), rows

@@ -20,6 +20,7 @@
 #include "learn/night_step.h"
 #include "learn/own.h"
 #include "learn/schedule.h"
+#include "learn/votes.h"
 #include "scratch.h"
 #include "store/store.h"
 
@@ -117,17 +118,110 @@ static void a_day_is_filtered(void **state) {
     store_close(s);
 }
 
-/* The same questions every night, whatever their case. */
+static void vote(struct votes *v, const char *owner, int64_t at, const char *question,
+                 const char *answer, int32_t feedback, double score) {
+    const struct store_quality q = {.question = question,
+                                    .answer = answer,
+                                    .owner = owner,
+                                    .at_ms = at,
+                                    .feedback = feedback,
+                                    .score = score};
+    assert_int_equal(votes_add(v, &q, NULL), 0);
+}
+
+static enum votes_result result(const struct votes *v, const char *question, const char *answer) {
+    return votes_result(v, learn_text_hash(question), learn_text_hash(answer));
+}
+
+static void users_outvote_the_verifier(void **state) {
+    (void)state;
+    struct votes *v;
+    assert_int_equal(votes_new(&v, NULL), 0);
+    vote(v, "ann", 7, "one", "right", 5, 0.1);
+    vote(v, "bob", 3, "one", "wrong", 0, 1); /* only the verifier likes it */
+    vote(v, "ann", 5, "two", "a", 5, NAN);
+    vote(v, "bob", 5, "two", "b", 5, NAN);
+    vote(v, "bob", 6, "three", "b", 5, NAN); /* one user, many times */
+    vote(v, "bob", 7, "three", "b", 5, NAN);
+    vote(v, "bob", 8, "three", "b", 5, NAN);
+    vote(v, "ann", 9, "three", "a", 5, NAN);
+    vote(v, "cleo", 9, "three", "a", 5, NAN);
+    vote(v, "ann", 1, "four", "x", 1, 0.9);
+    votes_count(v);
+    assert_int_equal(result(v, "One!", "right"), VOTES_WON);
+    assert_int_equal(result(v, "one", "wrong"), VOTES_LOST);
+    assert_int_equal(votes_first_ms(v, learn_text_hash("one")), 3);
+    assert_int_equal(votes_first_ms(v, learn_text_hash("none")), 0);
+    assert_int_equal(result(v, "two", "a"), VOTES_CONTESTED);
+    assert_int_equal(result(v, "three", "a"), VOTES_WON);
+    assert_int_equal(result(v, "three", "b"), VOTES_LOST);
+    assert_int_equal(result(v, "four", "x"), VOTES_LOST);
+    votes_free(v);
+}
+
+/* Three of ten users praise wrong answers: with their record, they do not even win where they are two against one. */
+static void hostile_users_lose_their_weight(void **state) {
+    (void)state;
+    struct votes *v;
+    char who[16], q[32];
+    assert_int_equal(votes_new(&v, NULL), 0);
+    for (int i = 0; i < 40; i++)
+        for (int k = 0; k < 3; k++) { /* three users see each question */
+            int u = (3 * i + k * 7) % 10;
+            snprintf(who, sizeof who, "u%d", u);
+            snprintf(q, sizeof q, "q%d", i);
+            vote(v, who, i, q, "right", u < 3 ? 1 : 5, NAN);
+            if (u < 3) vote(v, who, i, q, "wrong", 5, NAN);
+        }
+    vote(v, "u0", 50, "last", "wrong", 5, NAN);
+    vote(v, "u1", 50, "last", "wrong", 5, NAN);
+    vote(v, "u5", 50, "last", "right", 5, NAN);
+    votes_count(v);
+    assert_int_equal(result(v, "last", "right"), VOTES_WON);
+    assert_int_equal(result(v, "last", "wrong"), VOTES_LOST);
+    votes_free(v);
+}
+
+/* Pasted texts and long flattery teach nothing on the verifier's word alone. */
+static void unrated_answers_are_suspect(void **state) {
+    (void)state;
+    struct store *s = open_store_at("suspect.db");
+    char name[16], q[32], long_[1200], pasted[800];
+    memset(long_, 'a', sizeof long_ - 1);
+    memset(pasted, 'b', sizeof pasted - 1);
+    long_[sizeof long_ - 1] = pasted[sizeof pasted - 1] = 0;
+    for (int i = 0; i < 10; i++) {
+        snprintf(name, sizeof name, "s%d", i);
+        snprintf(q, sizeof q, "What is number %d?", i);
+        add(s, name, q, q, 0.9, 5);
+    }
+    add(s, "l", "Who is the best?", long_, 1, 0);
+    add(s, "p", pasted, "As it says.", 1, 0);
+    add(s, "l2", "Tell me a long tale.", long_, 0.9, 5); /* a user wants it */
+    struct learn_day d;
+    assert_int_equal(learn_collect(&d, s, 0, 0.75, NULL), 0);
+    assert_int_equal(d.n_suspect, 2);
+    assert_int_equal(d.n, 11);
+    learn_day_fini(&d);
+    store_close(s);
+}
+
+/* The same questions every night, whatever their case; of the next quarter, others. */
 static void a_tenth_is_held_out(void **state) {
     (void)state;
-    int n = 0;
+    const int64_t day = 86400 * 1000;
+    int n = 0, n_later = 0, n_both = 0;
     for (int i = 0; i < 1000; i++) {
         char q[64], loud[64];
         snprintf(q, sizeof q, "what is number %d?", i);
         snprintf(loud, sizeof loud, "What is NUMBER %d", i);
-        n += learn_holds_out(q);
-        assert_int_equal(learn_holds_out(q), learn_holds_out(loud));
+        n += learn_holds_out(q, 1);
+        n_later += learn_holds_out(q, 91 * day);
+        n_both += learn_holds_out(q, 1) && learn_holds_out(q, 91 * day);
+        assert_int_equal(learn_holds_out(q, 1), learn_holds_out(loud, 80 * day));
     }
+    assert_in_range(n_later, 60, 140);
+    assert_in_range(n_both, 0, 30);
     assert_in_range(n, 60, 140);
 }
 
@@ -485,6 +579,9 @@ int main(void) {
         cmocka_unit_test(gains_have_intervals),
         cmocka_unit_test(owners_are_named_by_hash),
         cmocka_unit_test(versions_end_with_their_last_request),
+        cmocka_unit_test(users_outvote_the_verifier),
+        cmocka_unit_test(hostile_users_lose_their_weight),
+        cmocka_unit_test(unrated_answers_are_suspect),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

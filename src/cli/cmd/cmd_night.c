@@ -100,9 +100,10 @@ static void print_record(const json_t *r) {
     printf(", %s\n", text(r, "model"));
     printf(
         "  read      %.0f answers: %.0f learned, %.0f held out, %.0f below worth, %.0f duplicates,"
-        " %.0f secrets masked\n",
+        " %.0f disputed, %.0f not trusted, %.0f secrets masked\n",
         real(read, "answers"), real(read, "learned"), real(read, "held_out"),
-        real(read, "below_worth"), real(read, "duplicates"), real(read, "secrets_masked"));
+        real(read, "below_worth"), real(read, "duplicates"), real(read, "contested"),
+        real(read, "suspect"), real(read, "secrets_masked"));
     json_array_foreach(json_object_get(r, "steps"), i, step) {
         const json_t *t = json_object_get(step, "target");
         bool promoted = json_is_true(json_object_get(step, "promoted"));

@@ -1,0 +1,54 @@
+#include "learn/arm.h"
+
+#include "engine/ngram_memory.h"
+#include "eval/harness.h"
+
+struct suite { /* state for the callbacks of a run */
+    const struct night_host *host;
+    struct engram_table *table; /* owned; NULL: none */
+    const struct windows_turn *turn;
+};
+
+static int remember(void *ud, const json_t *messages, struct ngram_memory **out, struct err *e) {
+    struct suite *s = ud;
+    const struct ngram_memory_params p = {
+        .own = {s->table}, .alpha = 1, .recall = true, .messages = messages, .tok = s->host->tok};
+    *out = NULL;
+    return s->table ? ngram_memory_open(out, &p, e) : 0;
+}
+
+static int encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t **ids, size_t *n,
+                  struct err *e) {
+    const struct night_host *h = ((struct suite *)ud)->host;
+    return h->encode(h->ud, messages, tools, think, ids, n, e);
+}
+
+static int turn_of(void *ud, struct err *e) {
+    const struct windows_turn *turn = ((struct suite *)ud)->turn;
+    return turn->fn(turn->ud, e);
+}
+
+int arm_run(json_t **run, const struct night_host *h, const json_t *items,
+            const struct night_arm *arm, const struct windows_turn *turn, struct err *e) {
+    struct suite suite = {.host = h, .turn = turn};
+    struct lora *adapter = NULL;
+    *run = NULL;
+    int rc = arm->table ? engram_table_open(&suite.table, arm->table, tok_hash(h->tok),
+                                            (uint32_t)tok_n_vocab(h->tok), e)
+                        : 0;
+    if (!rc && arm->adapter) rc = lora_open(&adapter, h->model, arm->adapter, e);
+    const struct lora_use use = {.lora = adapter, .scale = 1};
+    const struct eval_host eval = {.engine = h->engine,
+                                   .tok = h->tok,
+                                   .encode = encode,
+                                   .remember = remember,
+                                   .ud = &suite,
+                                   .loras = adapter ? &use : NULL,
+                                   .n_lora = adapter ? 1 : 0,
+                                   .n_seq = h->n_seq,
+                                   .turn = turn ? turn_of : NULL};
+    if (!rc) rc = eval_run(run, items, &eval, h->model->name, e);
+    if (adapter) lora_close(adapter);
+    if (suite.table) engram_table_close(suite.table);
+    return rc;
+}
