@@ -553,7 +553,7 @@ static void a_running_engine_sees_no_seam(void **state) {
 static int open_field(struct ngram_memory **m, struct engram_store *s, json_t *field,
                       struct err *e) {
     struct request a = {.extra = json_pack("{s:O}", "engram", field)};
-    int rc = ngram_field_open(m, s, &a, NULL, e);
+    int rc = ngram_field_open(m, s, &a, NULL, NULL, e);
     json_decref(a.extra);
     return rc;
 }
@@ -593,7 +593,7 @@ static void requests_are_checked(void **state) {
     assert_true(ngram_memory_use(m)->alpha == 0.5f);
     ngram_memory_close(m);
     json_decref(field);
-    assert_int_equal(ngram_field_open(&m, s, &(struct request){.extra = NULL}, NULL, &e), 0);
+    assert_int_equal(ngram_field_open(&m, s, &(struct request){.extra = NULL}, NULL, NULL, &e), 0);
     assert_null(ngram_memory_use(m));
     engram_store_free(s);
 }
