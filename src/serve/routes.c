@@ -1,5 +1,6 @@
 /* routes.c: one row per route. */
 #include "serve/api/api.h"
+#include "serve/api/api_audio.h"
 #include "serve/api/api_llama.h"
 #include "serve/api/api_odo.h"
 #include "serve/api/api_ollama.h"
@@ -27,6 +28,8 @@ const struct route routes[] = {
     {"POST", "/v1/messages/count_tokens", 0, SHAPE_ANTHROPIC, api_count_tokens},
     {"POST", "/v1/embeddings", 0, SHAPE_OPENAI, api_embeddings},
     {"POST", "/v1/rerank", 0, SHAPE_OPENAI, api_rerank},
+    {"POST", "/v1/audio/speech", 0, SHAPE_OPENAI, api_audio_speech},
+    {"POST", "/v1/audio/transcriptions", 0, SHAPE_OPENAI, api_audio_transcriptions},
     {"POST", "/mcp", 0, SHAPE_OPENAI, api_mcp},
     {"DELETE", "/mcp", 0, SHAPE_OPENAI, api_mcp_end},
     {"GET", "/v1/memory", 0, SHAPE_OPENAI, api_memory},
@@ -73,6 +76,7 @@ const struct route routes[] = {
     {"GET", "/props", ROUTE_QUICK, SHAPE_OPENAI, native_props},
     {"GET", "/slots", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_slots},
     {"POST", "/slots/*", 0, SHAPE_OPENAI, slots_post},
+    {"GET", "/chimere/v1/audio", ROUTE_QUICK, SHAPE_OPENAI, api_audio},
     {"GET", "/chimere/v1/recommend", 0, SHAPE_OPENAI, api_recommend},
     {"GET", "/chimere/v1/models", ROUTE_ADMIN, SHAPE_OPENAI, models_disk_list},
     {"POST", "/chimere/v1/models/pull", ROUTE_ADMIN, SHAPE_OPENAI, models_disk_pull},

@@ -30,6 +30,9 @@ struct serve_params {
     const char *embed_name;
     struct rerank *rerank; /* computes rerank, under the same lock; NULL: cosines from embed */
     const char *rerank_name;
+    /* bases of OpenAI's audio routes on other servers, with /v1; NULL: refused */
+    const char *stt_url, *tts_url;
+    const char *audio_key;          /* bearer key for both; NULL: none */
     const char *keys;               /* content of the key file; NULL: only keys of the store */
     bool no_store_keys;             /* ignore the keys of the store */
     const char *tls_cert, *tls_key; /* PEM text, or NULL */

@@ -26,17 +26,25 @@ static int first_model(struct remote *r, struct err *e) {
     return rc;
 }
 
-int remote_open(struct remote *r, const struct cfg *c, struct err *e) {
-    const char *url = cfg_str(c, "url"), *model = cfg_str(c, "url-model");
-    *r = (struct remote){.key = cfg_str(c, "url-key")};
+int remote_base(const struct cfg *c, const char *option, char out[REMOTE_MAX_BASE], struct err *e) {
+    const char *url = cfg_str(c, option);
     if (!str_starts(url, "http://") && !str_starts(url, "https://"))
-        return err_set(e, CHIMERE_EINVAL, "--url: expected http:// or https://, got '%.100s'", url);
+        return err_set(e, CHIMERE_EINVAL, "--%s: expected http:// or https://, got '%.100s'",
+                       option, url);
     size_t n = strlen(url);
     while (n && url[n - 1] == '/') n--;
     bool has_v1 = n > 3 && !strncmp(url + n - 3, "/v1", 3);
-    int len = snprintf(r->base, sizeof r->base, "%.*s%s", (int)n, url, has_v1 ? "" : "/v1");
-    if (len < 0 || (size_t)len >= sizeof r->base)
-        return err_set(e, CHIMERE_ELIMIT, "--url: too long");
+    int len = snprintf(out, REMOTE_MAX_BASE, "%.*s%s", (int)n, url, has_v1 ? "" : "/v1");
+    if (len < 0 || len >= REMOTE_MAX_BASE)
+        return err_set(e, CHIMERE_ELIMIT, "--%s: too long", option);
+    return 0;
+}
+
+int remote_open(struct remote *r, const struct cfg *c, struct err *e) {
+    const char *model = cfg_str(c, "url-model");
+    *r = (struct remote){.key = cfg_str(c, "url-key")};
+    int rc = remote_base(c, "url", r->base, e);
+    if (rc) return rc;
     if (!model) return first_model(r, e);
     snprintf(r->model, sizeof r->model, "%s", model);
     return 0;

@@ -13,12 +13,16 @@
     {"url-key", 0, CFG_STR, "KEY", NULL, 0, 0, NULL, "its API key; rather set CHIMERE_URL_KEY"}
 /* clang-format on */
 
+enum { REMOTE_MAX_BASE = 2048 };
+
 struct remote {
-    char base[2048]; /* ends with /v1 */
+    char base[REMOTE_MAX_BASE]; /* ends with /v1 */
     char model[256];
     const char *key; /* view of the options; NULL: none */
 };
 
+/* Writes the base of the server that an option names, which ends with /v1 whether the option does or not. */
+int remote_base(const struct cfg *c, const char *option, char out[REMOTE_MAX_BASE], struct err *e);
 /* Finds the model's name with one request if the options give none. */
 int remote_open(struct remote *r, const struct cfg *c, struct err *e);
 /* Returns the text of a request body, freed with mem_free. NULL: out of memory. */

@@ -14,6 +14,7 @@
 #include "base/os/os.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "cli/args/remote_args.h"
 #include "cli/args/chat_args.h"
 #include "cli/args/encoder_args.h"
 #include "cli/args/odo_args.h"
@@ -90,6 +91,12 @@ const struct cfg_opt serve_options[] = {
     {"cache-scope", 0, CFG_ENUM, "WHO", "user", 0, 0, "user|key|all",
      "who shares cached prompts: one user of a key, one key, or everybody"},
     {"studio", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "the page at /; --no-studio"},
+    {"stt-url", 0, CFG_STR, "URL", NULL, 0, 0, NULL,
+     "server with OpenAI's /v1/audio/transcriptions: the page then takes speech"},
+    {"tts-url", 0, CFG_STR, "URL", NULL, 0, 0, NULL,
+     "server with OpenAI's /v1/audio/speech: the page then speaks with its voice"},
+    {"audio-key", 0, CFG_STR, "KEY", NULL, 0, 0, NULL,
+     "API key of both; rather set CHIMERE_AUDIO_KEY"},
     {"odo", 0, CFG_BOOL, NULL, "true", 0, 0, NULL,
      "the orchestrator beside the model, as model \"odo\"; --no-odo"},
     {"metrics-open", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
@@ -423,10 +430,30 @@ static int is_key(void *ud, const struct store_key *k) {
     return 1;
 }
 
+struct audio_bases {
+    char stt[REMOTE_MAX_BASE], tts[REMOTE_MAX_BASE];
+};
+
+static int read_audio(const struct cfg *c, struct audio_bases *a, struct serve_params *p,
+                      struct err *e) {
+    int rc = 0;
+    if (cfg_str(c, "stt-url")) {
+        rc = remote_base(c, "stt-url", a->stt, e);
+        p->stt_url = a->stt;
+    }
+    if (!rc && cfg_str(c, "tts-url")) {
+        rc = remote_base(c, "tts-url", a->tts, e);
+        p->tts_url = a->tts;
+    }
+    p->audio_key = cfg_str(c, "audio-key");
+    return rc;
+}
+
 static int run(struct serve_reload *reload, int *status, struct err *e) {
     const struct cfg *c = reload->c;
     int32_t n_seq = slots(c);
     char *keys = NULL, *cert = NULL, *key = NULL, slots_dir[4096];
+    struct audio_bases audio;
     struct chat_rig r;
     struct encoder_rig encoder = {.dev = NULL}, ranker = {.dev = NULL};
     struct serve_params p = {
@@ -469,6 +496,7 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
     if (!cfg_str(c, "tls-cert") != !cfg_str(c, "tls-key"))
         return err_set(e, CHIMERE_EINVAL, "--tls-cert and --tls-key belong together");
     rc = check_gpus(c, e);
+    if (!rc) rc = read_audio(c, &audio, &p, e);
     if (!rc) rc = read_defaults(c, &p.defaults, e);
     if (!rc) rc = serve_keys_read(c, &keys, e);
     if (!rc) rc = read_option(c, "tls-cert", &cert, e);

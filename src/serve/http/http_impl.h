@@ -108,6 +108,7 @@ struct server {
     struct mcp_sessions *mcp; /* owned; NULL: there is no orchestrator */
     _Atomic int n_mcp_call;
     _Atomic int n_program;   /* running programs (programs.c) */
+    _Atomic int n_audio;     /* running audio requests (api_audio.c) */
     struct resume *resume;   /* owned: streamed answers that continue without their connection */
     struct keeper *keeper;   /* owned; NULL: records are not deleted */
     struct harvest *harvest; /* owned; NULL: answers are not kept for nightly training */
