@@ -20,7 +20,7 @@ export async function open(url, options = {}) {
     browser ??= await chromium.launch({
         executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
         args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-            "--disable-component-update", "--disable-sync"],
+            "--disable-component-update", "--disable-sync", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"],
     });
     const context = await browser.newContext({ viewport: { width: 1280, height: 820 }, locale: "en-GB", ...options });
     const page = await context.newPage();
@@ -68,7 +68,7 @@ export async function closeAll() {
 
 // No serious or critical fault. The rules run in a world of their own: the page's policy allows no script of others.
 export async function accessible(page, where) {
-    await page.evaluate(() => Promise.all(document.getAnimations().map((a) => a.finished))); // colours at rest
+    await page.evaluate(() => Promise.allSettled(document.getAnimations().filter((a) => a.effect.getComputedTiming().endTime !== Infinity).map((a) => a.finished))); // colours at rest
     const session = await page.context().newCDPSession(page);
     const { frameTree } = await session.send("Page.getFrameTree");
     const { executionContextId } = await session.send("Page.createIsolatedWorld", { frameId: frameTree.frame.id });

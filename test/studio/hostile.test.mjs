@@ -176,12 +176,51 @@ test("a tool that needs the user's word waits for it", async () => {
     await page.locator(".markdown").filter({ hasText: "Written." }).waitFor();
     assert.deepEqual(bodies.at(-1).odo.confirm, ["write_file"]);
     await answered(page, "next");
-    assert.equal(bodies.at(-1).odo?.confirm, undefined);
+    assert.equal(bodies.at(-1).odo.confirm, "ask"); // what was allowed once is asked for again
     odo = { step: "confirm", data: { tools: ["write_file"] } };
     await answered(page, "Again not.");
     odo = null;
     await page.getByRole("button", { name: "No", exact: true }).click();
     await group.waitFor({ state: "hidden" });
+});
+
+test("a call that writes, runs or sends waits in the stream for the user's permission", async () => {
+    const { page } = await open(front.url);
+    await page.getByLabel("Model", { exact: true }).selectOption("odo");
+    let stream, said;
+    hold = (req, res) => {
+        let body = "";
+        req.on("data", (d) => (body += d));
+        req.on("end", () => {
+            said = JSON.parse(body).odo;
+            stream = begin(res) ?? res;
+            res.write(frame({}, { odo: { step: "confirm", data: { id: "confirm-1", call: "c", name: "write_file", arguments: { path: "a.txt", text: "<b>hello</b>" }, wait_s: 120 } } }));
+        });
+        return true;
+    };
+    const allowed = [];
+    await page.route("**/v1/confirm", async (route) => {
+        allowed.push(JSON.parse(route.request().postData()));
+        stream.write(frame({}, { odo: { step: "tool", data: { name: "write_file", arguments: "{}", ok: allowed.at(-1).allow, ms: 1 } } }));
+        stream.end(frame({ content: allowed.at(-1).allow ? "It is written." : "It is not written." }) + last);
+        await route.fulfill({ json: { ok: true } });
+    });
+    for (const [button, words] of [["Allow once", "It is written."], ["No", "It is not written."]]) {
+        await page.getByRole("textbox", { name: "Message", exact: true }).fill("write it");
+        await page.keyboard.press("Enter");
+        const group = page.getByRole("group", { name: "May write_file run?" });
+        await group.getByText("<b>hello</b>").waitFor(); // the arguments, as text
+        if (button === "No") {
+            await accessible(page, "permission");
+            await shot(page, "permission");
+        }
+        await group.getByRole("button", { name: button, exact: true }).click();
+        await page.locator(".markdown").filter({ hasText: words }).waitFor();
+        await group.waitFor({ state: "hidden" });
+        assert.equal(said.confirm, "ask");
+    }
+    assert.deepEqual(allowed, [{ id: "confirm-1", allow: true }, { id: "confirm-1", allow: false }]);
+    hold = null;
 });
 
 test("files: a PDF through the server, text as it is; a source opens its passage; a comment goes with a rating", async () => {

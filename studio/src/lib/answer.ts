@@ -48,6 +48,7 @@ export function requestOf(path: Turn[], chat: ChatSettings, confirm: string[], r
         if (chat.persona) odo.persona = chat.persona;
         const allowed = [...new Set([...chat.confirm, ...confirm])].slice(0, 16);
         if (allowed.length) odo.confirm = allowed;
+        else if (chat.askFirst) odo.confirm = "ask";
         if (Object.keys(odo).length) body.odo = odo;
     }
     return body;
@@ -66,7 +67,12 @@ function source(s: Record<string, unknown>): Source {
 
 function note(turn: Turn, step: string, data: any): void {
     if (step === "tool") {
+        const waited = turn.waits?.find((w) => w.name === String(data.name));
+        turn.waits = turn.waits?.filter((w) => w !== waited);
         turn.tools = [...(turn.tools ?? []), { name: String(data.name), arguments: String(data.arguments ?? ""), ok: data.ok, ms: data.ms, result: data.result }];
+    } else if (step === "confirm" && data.id) {
+        const args = typeof data.arguments === "string" ? data.arguments : JSON.stringify(data.arguments ?? {}, null, 1);
+        turn.waits = [...(turn.waits ?? []), { id: String(data.id), name: String(data.name), arguments: args, until: Date.now() + 1000 * Number(data.wait_s ?? 120) }];
     } else if (step === "confirm" && Array.isArray(data.tools)) {
         turn.asks = data.tools.map(String);
     } else if (step === "sources" && Array.isArray(data)) {

@@ -95,6 +95,9 @@ export async function upload<T>(path: string, file: Blob): Promise<T> {
     const res = await raw("POST", path, file, { "Content-Type": "application/octet-stream" });
     return res.json();
 }
+export async function sendForm<T>(path: string, form: FormData): Promise<T> {
+    return (await raw("POST", path, form)).json();
+}
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
     return (await send("GET", path, undefined, signal)).json();
 }

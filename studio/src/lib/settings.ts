@@ -14,6 +14,7 @@ export interface ChatSettings {
     max_tokens: number | null;
     seed: number | null;
     confirm: string[]; // tools that this chat may use after strangers' text
+    askFirst: boolean; // each tool that writes, runs or sends waits for the user's permission
 }
 export interface Settings {
     theme: "system" | "light" | "dark";
@@ -22,7 +23,8 @@ export interface Settings {
     announce: boolean;
     showSteps: boolean;
     sidebar: boolean;
-    voice: string; // its URI; "": one of this machine
+    voice: string; // its URI; "": the server's, else one of this machine
+    talk: boolean; // what is said is sent, and the answer is read aloud
     defaults: ChatSettings;
 }
 export const plainChat: ChatSettings = {
@@ -38,6 +40,7 @@ export const plainChat: ChatSettings = {
     max_tokens: null,
     seed: null,
     confirm: [],
+    askFirst: true,
 };
 const first: Settings = {
     theme: "system",
@@ -47,6 +50,7 @@ const first: Settings = {
     showSteps: true,
     sidebar: true,
     voice: "",
+    talk: false,
     defaults: plainChat,
 };
 

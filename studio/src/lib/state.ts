@@ -305,6 +305,7 @@ async function run(turn: Turn, body: Record<string, unknown> | string, tries = 0
         return show();
     }
     if (id) setPending(id, null);
+    delete turn.waits;
     if ((current.value?.id ?? "") !== id) return;
     tree.value.put({ ...turn });
     show();
@@ -369,6 +370,13 @@ export async function reply(parent: string, confirm: string[] = []): Promise<voi
     tree.value.put(turn);
     remember(turn.id);
     await run(turn, requestOf(tree.value.to(parent), { ...chat.value, model: model.value }, confirm, false));
+}
+
+// The user's permission for a call that waits, or its refusal; the answer continues in the same stream.
+export async function permit(turn: Turn, id: string, allow: boolean): Promise<void> {
+    turn.waits = turn.waits?.filter((w) => w.id !== id);
+    revision.value++;
+    await post("/v1/confirm", { id, allow }).catch(failed);
 }
 
 // The user's word on the tools that an answer waits for; without it the answer stays as it is.

@@ -21,6 +21,12 @@ export interface Attachment {
     text?: string;
     url?: string; // data: of an image
 }
+export interface Waiting {
+    id: string;
+    name: string;
+    arguments: string;
+    until: number; // ms, as Date.now()
+}
 export interface Turn {
     id: string;
     parent: string;
@@ -37,6 +43,7 @@ export interface Turn {
     usage?: { prompt: number; cached: number; generated: number; reasoning: number };
     timings?: { prefillMs: number; perSecond: number; firstMs: number; drafted: number; accepted: number };
     answer?: string; // name for feedback
+    waits?: Waiting[]; // calls that wait now for the user's permission
     asks?: string[]; // tools that wait for the user's word
     rating?: "up" | "down";
     finish?: string;

@@ -7,6 +7,7 @@ import { ApiError, needsKey, online } from "../lib/api";
 import { shown as artifact } from "../lib/artifacts";
 import { look, outdated, renew, renewIfIdle } from "../lib/fresh";
 import { change, settings } from "../lib/settings";
+import { loadAudio } from "../lib/audio";
 import { hush, speaking } from "../lib/speech";
 import { announcement, failed, loadConversations, loadModels, notice, open, startNew, stop, writing } from "../lib/state";
 import { drawer, go, route, type ScreenName } from "../lib/route";
@@ -21,6 +22,7 @@ async function begin(): Promise<void> {
     try {
         await loadModels();
         void look(true);
+        void loadAudio();
         await loadConversations();
     } catch (e) {
         if (!(e instanceof ApiError && e.code === "offline")) failed(e);

@@ -1,7 +1,8 @@
 // Chat.tsx: the conversation.
 import { signal } from "@preact/signals";
 import { t } from "../i18n";
-import { goesOut, voice } from "../lib/speech";
+import { hosts } from "../lib/audio";
+import { byServer, goesOut, voice } from "../lib/speech";
 import { current, keeps, loading, model, models, path, setChat } from "../lib/state";
 import { ChatPanel } from "./ChatPanel";
 import { Composer } from "./Composer";
@@ -42,6 +43,13 @@ function Welcome() {
     );
 }
 
+function smallPrint(): string {
+    const { transcriptions, speech } = hosts.value;
+    const out = [...new Set([transcriptions, byServer.value ? speech : null])].filter((x) => x !== null);
+    if (goesOut.value) return t("small.print.voice", { name: voice.value!.name });
+    return out.length ? t("small.print.audio", { host: out.join(", ") }) : t("small.print");
+}
+
 export function Chat({ menu }: { menu: () => void }) {
     const title = current.value?.title ?? t("chat.new");
     return (
@@ -62,7 +70,7 @@ export function Chat({ menu }: { menu: () => void }) {
                         <div class="scroller">{loading.value ? <p class="quiet centre">{t("loading")}</p> : <Welcome />}</div>
                     )}
                     <Composer />
-                    <p class="small-print">{goesOut.value ? t("small.print.voice", { name: voice.value!.name }) : t("small.print")}</p>
+                    <p class="small-print">{smallPrint()}</p>
                 </div>
                 {panelOpen.value ? <ChatPanel close={() => (panelOpen.value = false)} /> : null}
             </div>

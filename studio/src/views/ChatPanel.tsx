@@ -48,6 +48,10 @@ export function ChatPanel({ close }: { close: () => void }) {
                         <span>{t("chat.persona")}</span>
                         <input type="text" value={c.persona} maxLength={64} onChange={(e) => setChat({ persona: e.currentTarget.value.trim() })} />
                     </label>
+                    <label class="switch">
+                        <input type="checkbox" checked={c.askFirst} onChange={(e) => setChat({ askFirst: e.currentTarget.checked })} />
+                        <span>{t("chat.askFirst")}</span>
+                    </label>
                 </>
             ) : null}
             <h3>{t("chat.sampling")}</h3>

@@ -2,14 +2,22 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { bytes, t } from "../i18n";
+import { endRecording, hosts, listen, recording } from "../lib/audio";
 import { attach } from "../lib/files";
-import { ask, current, path, say, stop, writing } from "../lib/state";
+import { follow, hush } from "../lib/speech";
+import { ask, current, path, say, stop, tree, writing } from "../lib/state";
 import { keep, kept, settings } from "../lib/settings";
 import type { Attachment } from "../lib/tree";
 import { Icon, IconButton } from "./icons";
 
 export const focusComposer = signal(0);
 const draftName = (id: string) => `chimere.draft.${id || "new"}`;
+
+// The id of the answer that begins now; null: none began.
+async function answerOf(): Promise<string | null> {
+    for (let i = 0; i < 100 && !writing.value; i++) await new Promise((done) => setTimeout(done, 50));
+    return writing.value;
+}
 
 export function Composer() {
     const id = current.value?.id ?? "";
@@ -57,6 +65,31 @@ export function Composer() {
         setText("");
         setFiles([]);
         void ask(what, files, path.value.at(-1)?.id ?? "");
+    };
+    // What is said goes into the message. In a spoken conversation it is sent, the answer is read aloud while it is written,
+    // and the microphone listens on: who speaks interrupts the voice.
+    const talk = async () => {
+        hush();
+        try {
+            for (;;) {
+                const said = await listen(hush);
+                if (!said) {
+                    if (!settings.value.talk) say(t("mic.empty"));
+                    return;
+                }
+                if (!settings.value.talk) return change(text.trim() ? `${text.trimEnd()} ${said}` : said);
+                if (writing.value) stop();
+                void ask(said, [], path.value.at(-1)?.id ?? "");
+                const id = await answerOf();
+                if (!id) return;
+                follow(id, () => {
+                    const turn = tree.value.turns.get(id);
+                    return turn ? { text: turn.text, whole: writing.value !== id } : null;
+                });
+            }
+        } catch (e) {
+            say((e as Error).name === "NotAllowedError" || (e as Error).name === "NotFoundError" ? t("mic.none", { why: (e as Error).message }) : String((e as Error).message));
+        }
     };
     const onKey = (e: KeyboardEvent) => {
         if (e.key === "Enter" && !e.isComposing && (settings.value.enterSends ? !e.shiftKey : e.ctrlKey || e.metaKey)) {
@@ -128,6 +161,13 @@ export function Composer() {
                         void add(list);
                     }}
                 />
+                {hosts.value.transcriptions ? (
+                    recording.value === "on" ? (
+                        <IconButton icon="stop" name={t("mic.stop")} kind="recording" pressed act={endRecording} />
+                    ) : (
+                        <IconButton icon="mic" name={t(recording.value ? "mic.wait" : "mic.start")} disabled={recording.value !== ""} act={() => void talk()} />
+                    )
+                ) : null}
                 {writing.value ? (
                     <IconButton icon="stop" name={t("stop")} kind="round primary" act={stop} />
                 ) : (

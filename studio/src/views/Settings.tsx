@@ -5,6 +5,7 @@ import { t, type Word } from "../i18n";
 import { needsKey, readKey, useKey } from "../lib/api";
 import { importFile } from "../lib/exchange";
 import { change, settings, storageFull, type Settings } from "../lib/settings";
+import { hosts } from "../lib/audio";
 import { voices } from "../lib/speech";
 import { failed, loadConversations, loadModels, say } from "../lib/state";
 import { Dialog } from "./Dialog";
@@ -23,7 +24,7 @@ function Choose<K extends "theme" | "language">({ name, options }: { name: K; op
         </label>
     );
 }
-function Switch({ name }: { name: "enterSends" | "announce" | "showSteps" }) {
+function Switch({ name }: { name: "enterSends" | "announce" | "showSteps" | "talk" }) {
     return (
         <label class="switch">
             <input type="checkbox" checked={settings.value[name]} onChange={(e) => change({ [name]: e.currentTarget.checked })} />
@@ -33,20 +34,22 @@ function Switch({ name }: { name: "enterSends" | "announce" | "showSteps" }) {
 }
 
 function Voices() {
-    if (!voices.value.length) return <p class="quiet">{t("settings.voice.none")}</p>;
+    const { speech, transcriptions } = hosts.value;
+    if (!voices.value.length && !speech) return <p class="quiet">{t("settings.voice.none")}</p>;
     const named = [...voices.value].sort((a, b) => a.lang.localeCompare(b.lang) || a.name.localeCompare(b.name));
     return (
         <>
             <label class="field">
                 <span>{t("settings.voice")}</span>
                 <select value={settings.value.voice} onChange={(e) => change({ voice: e.currentTarget.value })}>
-                    <option value="">{t("settings.voice.auto")}</option>
+                    {speech ? <option value="">{t("settings.voice.server", { host: speech })}</option> : <option value="">{t("settings.voice.auto")}</option>}
                     {named.map((v) => (
                         <option key={v.voiceURI} value={v.voiceURI}>{v.localService ? `${v.name} (${v.lang})` : t("settings.voice.out", { name: v.name, lang: v.lang })}</option>
                     ))}
                 </select>
             </label>
-            <p class="quiet">{t("settings.voice.about")}</p>
+            {voices.value.length ? <p class="quiet">{t("settings.voice.about")}</p> : null}
+            {transcriptions ? <Switch name="talk" /> : null}
         </>
     );
 }

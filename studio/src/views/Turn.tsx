@@ -2,10 +2,10 @@
 import { useEffect, useState } from "preact/hooks";
 import { number, t, when } from "../i18n";
 import { copy } from "../lib/decorate";
-import { allow, branch, drop, edit, goOn, rate, reply, revision, say, settle, tree, writing } from "../lib/state";
+import { allow, branch, drop, edit, goOn, permit, rate, reply, revision, say, settle, tree, writing } from "../lib/state";
 import { settings } from "../lib/settings";
-import { hush, speak, speaking, voice } from "../lib/speech";
-import type { Source, Tool, Turn as TurnData } from "../lib/tree";
+import { hush, speak, speaking, speaks } from "../lib/speech";
+import type { Source, Tool, Turn as TurnData, Waiting } from "../lib/tree";
 import { Icon, IconButton } from "./icons";
 import { Markdown } from "./Markdown";
 import { openSource } from "./Source";
@@ -62,6 +62,27 @@ function Approval({ turn }: { turn: TurnData }) {
                 <button type="button" class="button" onClick={() => settle(turn.id)}>{t("tool.deny")}</button>
                 <button type="button" class="button" onClick={() => void allow(turn.id, true)}>{t("tool.allow.chat")}</button>
                 <button type="button" class="button primary" onClick={() => void allow(turn.id, false)}>{t("tool.allow")}</button>
+            </div>
+        </div>
+    );
+}
+
+// A call that waits: the stream stands still until the user decides, or the time is over.
+function Permission({ turn, call }: { turn: TurnData; call: Waiting }) {
+    const [now, setNow] = useState(Date.now());
+    useEffect(() => {
+        const timer = window.setInterval(() => setNow(Date.now()), 1000);
+        return () => clearInterval(timer);
+    }, []);
+    const left = Math.max(0, Math.round((call.until - now) / 1000));
+    if (!left) return null;
+    return (
+        <div class="approval" role="group" aria-label={t("tool.wait", { name: call.name })}>
+            <p role="alert"><Icon name="tool" /> {t("tool.wait", { name: call.name })} <span class="quiet">{t("tool.wait.about", { s: left })}</span></p>
+            <pre class="plain" tabIndex={0}>{call.arguments}</pre>
+            <div class="row end">
+                <button type="button" class="button" onClick={() => void permit(turn, call.id, false)}>{t("tool.deny")}</button>
+                <button type="button" class="button primary" onClick={() => void permit(turn, call.id, true)}>{t("tool.allow")}</button>
             </div>
         </div>
     );
@@ -153,7 +174,7 @@ function Actions({ turn, begin, comment }: { turn: TurnData; begin: () => void; 
                 </span>
             ) : null}
             <IconButton icon="copy" name={t("turn.copy")} act={async () => say((await copy(turn.text)) ? t("copied") : t("copy.failed"))} />
-            {mine && voice.value && turn.text ? (
+            {mine && speaks.value && turn.text ? (
                 speaking.value === turn.id ? (
                     <IconButton icon="stop" name={t("turn.hush")} pressed act={hush} />
                 ) : (
@@ -185,6 +206,7 @@ export function Turn({ turn }: { turn: TurnData }) {
             {turn.role === "assistant" ? <h3 class="who">{who}</h3> : <h3 class="offscreen">{who}</h3>}
             {turn.thinking ? <Thinking turn={turn} live={live} /> : null}
             {turn.tools?.map((tool, i) => <ToolCall key={i} tool={tool} />)}
+            {live ? turn.waits?.map((call) => <Permission key={call.id} turn={turn} call={call} />) : null}
             {turn.files?.length ? (
                 <ul class="files">
                     {turn.files.map((f) => (
