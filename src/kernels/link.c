@@ -19,7 +19,7 @@
 enum { SPIN_NS = 50 * 1000, YIELD_NS = 2 * 1000 * 1000, NAP_NS = 50 * 1000 };
 
 /* link_measure: floats of a short sum; sums before and during a measurement. */
-enum { PROBE_FLOATS = 4096, N_WARM = 3, N_PROBE = 10, PROBE_DEADLINE_MS = 5000 };
+enum { PROBE_FLOATS = 4096, N_WARM = 3, N_PROBE = 10, PROBE_DEADLINE_MS = 20000 };
 
 struct rank {
     _Alignas(64) _Atomic uint64_t n_come; /* number of sums for which its rows are written */
@@ -29,6 +29,7 @@ struct rank {
     void *room;     /* owned by dev, for peer_sum; NULL: no direct access */
     uint32_t epoch; /* of its last peer_sum */
     bool is_wrong;  /* direct access has given a wrong sum */
+    float *probe;   /* owned by dev [n_max], until link_choose; NULL: no direct access */
     _Atomic uint64_t n_sum, n_bytes, wait_ns, all_ns;
     double peer_us[2], host_us[2]; /* measured */
 };
@@ -66,14 +67,26 @@ static bool open_rooms(struct link *l, struct dev *const *devs) {
     bool ok = ops->peer_open && l->n > 1;
     for (int32_t i = 0; ok && i < l->n; i++) ok = ops->peer_open(devs[i], devs, l->n);
     for (int32_t i = 0; ok && i < l->n; i++) {
-        l->rank[i].room = ops->alloc(devs[i], ops->peer_bytes(l->n, l->n_max));
-        ok = l->rank[i].room &&
-             !ops->status(devs[i], NULL); /* all are zeros before any is written */
+        struct rank *r = &l->rank[i];
+        /* no device may allocate while another one waits for it in a sum: either may hold the driver's locks */
+        r->room = ops->alloc(devs[i], ops->peer_bytes(l->n, l->n_max));
+        r->probe = ops->alloc(devs[i], (size_t)l->n_max * sizeof *r->probe);
+        /* all rooms are zeros before any is written */
+        ok = r->room && r->probe && !ops->status(devs[i], NULL);
     }
     return ok;
 }
 
+static void close_probes(struct link *l) {
+    for (int32_t i = 0; i < l->n; i++) {
+        struct rank *r = &l->rank[i];
+        if (r->probe) r->dev->ops->free(r->dev, r->probe);
+        r->probe = NULL;
+    }
+}
+
 static void close_rooms(struct link *l) {
+    close_probes(l);
     for (int32_t i = 0; i < l->n; i++) {
         struct rank *r = &l->rank[i];
         if (r->room) r->dev->ops->free(r->dev, r->room);
@@ -312,16 +325,13 @@ static double time_sums(struct link *l, int32_t rank, bool by_peers, float *x, f
 
 void link_measure(struct link *l, int32_t rank) {
     struct rank *r = &l->rank[rank];
-    const struct ops *ops = r->dev->ops;
     const int64_t n[2] = {l->n_max < PROBE_FLOATS ? l->n_max : PROBE_FLOATS, l->n_max};
     if (!l->is_peer) return;
-    size_t n_bytes = (size_t)l->n_max * sizeof(float);
-    float *x = ops->alloc(r->dev, n_bytes), *host = mem_alloc(n_bytes);
+    float *x = r->probe, *host = mem_alloc((size_t)l->n_max * sizeof *host);
     bool ok = x && host;
     if (!ok) link_leave(l, rank);
     for (int k = 0; ok && k < 2; k++) r->peer_us[k] = time_sums(l, rank, true, x, host, n[k]);
     for (int k = 0; ok && k < 2; k++) r->host_us[k] = time_sums(l, rank, false, x, host, n[k]);
-    if (x) ops->free(r->dev, x);
     mem_free(host);
 }
 
@@ -329,6 +339,7 @@ int link_choose(struct link *l, struct err *e) {
     bool ok = !atomic_load(l->gone);
     double peer = 0, host = 0;
     l->limit_ms = l->deadline_ms;
+    close_probes(l);
     for (int32_t i = 0; i < l->n; i++) {
         struct rank *r = &l->rank[i];
         ok = ok && !r->is_wrong;

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "convert/synth.h"
 #include "engine/load.h"
+#include "engine/team.h"
 #include "format/quant.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/link.h"
@@ -535,6 +536,44 @@ static void layers_on_two_devices(void **state) {
     assert_memory_equal(one.tokens, parts.tokens, sizeof one.tokens);
 }
 
+/* Two engines take turns on two devices: both say the same at once; one device is lost: both fail, none hangs. */
+static void turns_on_two_devices(void **state) {
+    (void)state;
+    enum { N = 2 };
+    struct load_params p;
+    struct loaded l;
+    struct said s[N];
+    struct err e = {0};
+    struct dev *second;
+    const struct cuda_params c = {.device = 1, .precise = true};
+    load_small(&p);
+    p.plan.n_seq = N;
+    p.split = SPLIT_LAYER;
+    if (cuda_open(&second, &c, &e)) {
+        print_message("skip: the second GPU: %s\n", e.text);
+        return;
+    }
+    p.opened = open_cuda(0);
+    p.more = &second;
+    p.n_more = 1;
+    if (load_open(&l, &p, &e)) fail_msg("%s", e.text);
+    assert_int_equal(team_size(l.engine), N);
+    for (int lost = 0; lost <= 1; lost++) {
+        inject_lose_device = lost ? 1 : -1;
+        inject_lose_nth = lost;
+        for (int i = 0; i < N; i++) say(&s[i], l.engine);
+        for (int i = 0; i < N; i++) {
+            while (!__atomic_load_n(&s[i].ended, __ATOMIC_ACQUIRE)) sched_yield();
+            assert_int_equal(s[i].j.err.code, lost ? CHIMERE_EDEVICE : 0);
+            if (!lost) assert_int_equal(s[i].n, SAID);
+        }
+        if (!lost) assert_memory_equal(s[0].tokens, s[1].tokens, sizeof s[0].tokens);
+    }
+    inject_lose_nth = 0;
+    inject_lose_device = -1;
+    load_close(&l);
+}
+
 /* One of two replicas is lost: what it has fails with a sentence, what comes after is answered by the other. */
 static void a_lost_replica_is_left_out(void **state) {
     (void)state;
@@ -629,6 +668,7 @@ int main(void) {
         cmocka_unit_test(nan_fails_one_request),
         cmocka_unit_test(two_devices_in_one_process),
         cmocka_unit_test(layers_on_two_devices),
+        cmocka_unit_test(turns_on_two_devices),
         cmocka_unit_test(a_lost_replica_is_left_out),
         cmocka_unit_test(slices_on_two_devices),
     };
