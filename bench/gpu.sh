@@ -7,6 +7,8 @@
 #   text     greedy answers of chimere-nano to 200 questions of eval/, the GPU's beside the CPU's
 #   nano     KL divergence and top-1 agreement of the GPU against the CPU on chimere-nano
 #   35b      speed of qwen35moe-35b, mix ramp3; 35b-deep: at depth 32,768; 35b-q4: mix q4km
+#   curve    qwen35moe-35b ramp3 with 1 to 128 sequences, short prompts, drafts of 1 to 8 tokens; a size that is
+#            slower than a smaller one fails
 #   35b-cpu  the same with the experts of all layers on the processor: decode there, prompts bring them
 #   nemotron speed of nemotron-30b q4_0
 #   profile  time and bytes of each kernel of one decode step, and of a prefill, by Nsight Compute
@@ -113,6 +115,25 @@ PY
     wait "${pids[@]}" 2>/dev/null
 }
 
+curve() { # MODEL: tokens per second and time of a step by number of sequences
+    "$chimere" bench --device cuda --json -m "$1" -p 0 -n 32 -r 3 \
+        --parallel 1,2,3,4,6,8,12,16,17,20,24,32,48,64,96,128 >"$scratch/curve.json" || return
+    python3 - "$scratch/curve.json" <<'PY'
+import json, sys
+NOISE = 0.97  # medians of three runs differ by less
+rows = [(r["n_seq"], r["tok_s"]) for r in json.load(open(sys.argv[1])) if r["test"] == "decode"]
+one, best, falls = rows[0][0] / rows[0][1], 0, []
+print("sequences  tokens/s  ms a step  times one")
+for n, rate in rows:
+    print(f"{n:9d} {rate:9.0f} {1e3 * n / rate:10.2f} {n / rate / one:10.2f}")
+    if rate < NOISE * best:
+        falls.append(n)
+    best = max(best, rate)
+print("curve:", f"slower than a smaller size: {falls}" if falls else "rises")
+sys.exit(bool(falls))
+PY
+}
+
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader
 for part in "$@"; do
     echo "== $part ($SECONDS s)"
@@ -149,6 +170,13 @@ for part in "$@"; do
             bench -m "$f" -p 512 -n 128 -r 3 --parallel 1,8
         done ;;
     35b) bench -m "$(model qwen35moe-35b ramp3)" -p 2048 -n 128 -r 3 --parallel 1,8 ;;
+    curve)
+        m=$(model qwen35moe-35b ramp3)
+        curve "$m"
+        echo "curve: $?"
+        for n in 32 64 65 128; do "$chimere" bench --device cuda -m "$m" -p $n -n 0 -r 3; done
+        "$chimere" bench --device cuda -m "$m" -p 0 -n 16 -r 1 --verify
+        bench -m "$m" -p 0 -n 16 -r 1 --parallel 1,4,16,17,32,64 ;;
     35b-deep) bench -m "$(model qwen35moe-35b ramp3)" -d 32768 -p 0 -n 64 -r 1 ;;
     35b-cpu)
         m=$(model qwen35moe-35b ramp3)

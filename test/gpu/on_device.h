@@ -49,7 +49,11 @@ static void *room(size_t n) {
     assert_non_null(p);
     return kept[n_kept++] = p;
 }
+/* Frees the arrays. The next ones may have the same addresses, of whose contents a device forgets what it knows when it
+ * frees memory of its own. */
 static void drop_all(void) {
+    struct dev *all[] = {dev, wide};
+    for (int i = 0; i < 2; i++) all[i]->ops->free(all[i], all[i]->ops->alloc(all[i], 16));
     while (n_kept) cuda_host_free(kept[--n_kept]);
 }
 static float *floats(size_t n, double scale) {

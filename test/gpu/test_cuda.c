@@ -1,13 +1,26 @@
 /* test_cuda.c: every op of the CUDA device against the scalar reference, over types and odd shapes.
  *
  * Built twice: with nvcc, to run on a GPU, and over the emulator (emu/), to run anywhere. Arrays lie in host
- * memory that the device reads in place. Batches of up to 16 rows must give the bits of single rows; larger
- * ones go through the tensor cores in half precision and agree within 2e-3 of the range. */
+ * memory that the device reads in place. A row of a batch of up to 16 rows, or 64 if the types allow it, must have the
+ * bits of the same row in any other; larger batches go through the tensor cores in half precision and agree within
+ * 2e-3 of the range. */
 #include "on_device.h"
 
 #include "../unit/select_rows.h"
 
+/* Rows that are multiplied in 8 bits at most. */
+enum { BATCH = 64 };
+static const uint32_t batch_types[] = {QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
+enum { N_BATCH_TYPE = sizeof batch_types / sizeof *batch_types };
+
 /* ---- linear ---- */
+
+/* Whether the rows are multiplied in 8 bits. */
+static bool is_step(uint32_t type, int64_t n_in, int64_t n_out, int32_t n_tok) {
+    bool fits = false;
+    for (int t = 0; t < N_BATCH_TYPE; t++) fits |= batch_types[t] == type;
+    return n_tok <= STEP_MAX_TOK || (fits && n_in % 256 == 0 && n_out >= 16 && n_tok <= BATCH);
+}
 
 static void linear_agrees(uint32_t type, int64_t n_in, int64_t n_out, int32_t n_tok) {
     const char *name = quant_traits(type)->name;
@@ -25,7 +38,8 @@ static void linear_agrees(uint32_t type, int64_t n_in, int64_t n_out, int32_t n_
     o.dst = y1;
     dev->ops->linear(dev, &o, 1, x, x_stride, n_tok);
     settle(dev);
-    if (n_tok <= STEP_MAX_TOK)
+    bool step = is_step(type, n_in, n_out, n_tok);
+    if (step)
         check_near(y1, y0, n, 1e-5, "linear %s [%ld, %ld] x %d", name, (long)n_out, (long)n_in,
                    n_tok);
     else
@@ -39,7 +53,7 @@ static void linear_agrees(uint32_t type, int64_t n_in, int64_t n_out, int32_t n_
     if (n_tok == 1) return;
     float *z = floats(n, 0), *z2 = floats(n, 0);
     struct linear_out some = {&w2, NULL, z, y_stride, 1, false};
-    if (n_tok <= STEP_MAX_TOK) { /* one by one, then all */
+    if (step) { /* one by one, then all */
         for (int32_t t = 0; t < n_tok; t++) {
             some.dst = z2 + t * y_stride;
             dev->ops->linear(dev, &some, 1, x + t * x_stride, x_stride, 1);
@@ -89,11 +103,13 @@ static void linear_of_every_type(void **s) {
         drop_all();
     }
     /* several rounds of tiles, tiles of several warps, chunks that do not divide among them; a full pass of tokens */
-    static const uint32_t kinds[] = {QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
-    for (int t = 0; t < 5; t++) {
-        linear_agrees(kinds[t], 2048, 16, 8);
-        linear_agrees(kinds[t], 256, 1930, 3);
-        linear_agrees(kinds[t], 1280, 437, 10);
+    for (int t = 0; t < N_BATCH_TYPE; t++) {
+        linear_agrees(batch_types[t], 2048, 16, 8);
+        linear_agrees(batch_types[t], 256, 1930, 3);
+        linear_agrees(batch_types[t], 1280, 437, 10);
+        linear_agrees(batch_types[t], 512, 213, 17);
+        linear_agrees(batch_types[t], 256, 50, BATCH);
+        linear_agrees(batch_types[t], 256, 50, BATCH + 1);
         drop_all();
     }
     if (dev != wide) with_wide(linear_of_every_type);
@@ -514,7 +530,7 @@ static void ffn_agrees(void **st) {
                              .out = y0};
         a.gate = k % 2 ? &w[0] : NULL;
         a.down_b = k % 2 ? b : NULL;
-        if (k % 2) ref->ops->ffn(ref, &a);
+        if (k % 2 && !ref_is_quantised(type)) ref->ops->ffn(ref, &a);
         else ref8->ops->ffn(ref8, &a);
         a.gate = k % 2 ? &w2[0] : NULL, a.up = &w2[1], a.down = &w2[2], a.out = y1;
         dev->ops->ffn(dev, &a);
@@ -558,6 +574,12 @@ static const struct moe_case {
 
 enum { MOE_TOK = 70 };
 
+/* Whether so many rows of a case are multiplied in 8 bits. */
+static bool is_moe_step(const struct moe_case *c, int32_t n_tok) {
+    return n_tok <= STEP_MAX_TOK || (n_tok <= BATCH && ref_is_quantised(c->type) &&
+                                     (!c->shared || ref_is_quantised(c->sh_type)));
+}
+
 /* Rows that leave experts out: which ones as the reference, in tiles and as steps; the others' rows are those of a
  * mixture without the rule. w: the reference's matrices, w2: the device's. */
 static void check_left_out(const struct moe_args *of, const struct moe_case *c, struct weight *w,
@@ -568,11 +590,12 @@ static void check_left_out(const struct moe_args *of, const struct moe_case *c, 
     static const float masses[] = {.5f, .8f, .3f, 1, .95f};
     for (int t = 0; t < MOE_TOK; t++) keep[t] = (struct moe_keep){masses[t % 5], 1 + t % 2};
     struct weight *v[] = {w, w2};
-    for (int pass = 0; pass < 3; pass++) { /* 70 rows, 9, and 1 */
+    static const int32_t sizes[] = {MOE_TOK, 9, 1, 41};
+    for (int pass = 0; pass < 4; pass++) {
         struct moe_args a = *of;
-        struct dev *host = pass ? ref8 : ref;
+        struct dev *host = is_moe_step(c, sizes[pass]) ? ref8 : ref;
         size_t n = (size_t)(MOE_TOK * w[3].n_out);
-        a.n_tok = pass == 0 ? MOE_TOK : pass == 1 ? 9 : 1, a.keep = keep;
+        a.n_tok = sizes[pass], a.keep = keep;
         memset(y0, 0, n * sizeof *y0);
         memset(y1, 0, n * sizeof *y1);
         for (int j = 0; j < 2; j++) {
@@ -631,10 +654,11 @@ static void check_moe(const struct moe_case *cases, size_t n_case) {
             a.bias = (struct moe_bias){floats(N_EXPERT, 1), floats(c->ff * N_EXPERT, 8),
                                        floats(c->ff * N_EXPERT, 8), floats(n_embd * N_EXPERT, 1)};
         struct weight *v[] = {w, w2};
-        for (int pass = 0; pass < 2;
-             pass++) { /* 70 rows in tiles against exact, 9 against rounded */
-            struct dev *host = pass ? ref8 : ref;
-            a.n_tok = pass ? 9 : N_TOK;
+        static const int32_t sizes[] = {N_TOK, 9, 41};
+        for (int pass = 0; pass < 3;
+             pass++) { /* in tiles against exact, in 8 bits against rounded */
+            struct dev *host = is_moe_step(c, sizes[pass]) ? ref8 : ref;
+            a.n_tok = sizes[pass];
             memset(y0, 0, n * sizeof *y0);
             memset(y1, 0, n * sizeof *y1);
             for (int j = 0; j < 2; j++) {
@@ -677,6 +701,14 @@ static void check_moe(const struct moe_case *cases, size_t n_case) {
             if (t == 5) assert_true(isnan(y1[t * n_embd]) && isnan(y1[t * n_embd + n_embd - 1]));
             else check_same(y1 + t * n_embd, y0 + t * n_embd, n_embd, "moe case %zu row %d", k, t);
         }
+        memset(y1, 0, n * sizeof *y1);
+        a.n_tok = BATCH, a.out = y1;
+        if (is_moe_step(c, BATCH)) dev->ops->moe(dev, &a);
+        settle(dev);
+        for (int t = 0; t < 13 && is_moe_step(c, BATCH); t++)
+            if (t != 5)
+                check_same(y1 + t * n_embd, y0 + t * n_embd, n_embd, "moe case %zu row %d of 64", k,
+                           t);
         drop_all();
     }
 }

@@ -208,7 +208,7 @@ static void list_begin(struct cuda *c) {
 void cuda_batch_begin(struct cuda *c, int32_t n_tok) {
     bool known = c->compute / 10 == 9 || c->compute / 10 == 10;
     c->carve = CARVE_ANY;
-    if (known && n_tok <= STEP_MAX_TOK) c->carve = n_tok == 1 ? 57 : 72;
+    if (known && n_tok <= BATCH_TOKS) c->carve = n_tok == 1 ? 57 : 72;
 }
 
 struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes) {
@@ -402,8 +402,7 @@ void *cuda_stage(struct cuda *c, const void *data, size_t n) {
 
 act8 cuda_shadow_new(struct cuda *c, const float *x, int32_t n_row, int64_t n) {
     act8 none = {};
-    if (c->params.precise || n % 32 || n_row > STEP_MAX_TOK ||
-        act8_bytes(n_row, n) > c->shadow_bytes)
+    if (c->params.precise || n % 32 || n_row > BATCH_TOKS || act8_bytes(n_row, n) > c->shadow_bytes)
         return none;
     int at = -1;
     for (int i = 0; i < N_SHADOW; i++)
@@ -515,7 +514,7 @@ static size_t stage_bytes(const struct dev_need *need) {
 
 /* Bytes of one activation in 8 bits. */
 static size_t shadow_bytes(const struct dev_need *need) {
-    return (act8_bytes(STEP_MAX_TOK, need->n_in + 32) + 255) & ~(size_t)255;
+    return (act8_bytes(BATCH_TOKS, need->n_in + 32) + 255) & ~(size_t)255;
 }
 
 static size_t dev_scratch_bytes(struct dev *d, const struct dev_need *need) {

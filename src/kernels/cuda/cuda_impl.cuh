@@ -16,6 +16,7 @@ enum {
     CUDA_MAX_GRAPHS = 96,     /* kept at most; the least recently used is evicted */
     CUDA_GRAPH_LAUNCHES = 8,  /* shorter lists are launched one by one */
     CUDA_N_ARRIVED = 16384,   /* arrival counters of blocks that work together */
+    BATCH_TOKS = 64,          /* up to this many tokens: 8-bit activations, if the forms allow it */
 };
 
 /* The ops that compute, in the order of the op table; launch times are summed per op. */
@@ -374,7 +375,10 @@ static inline size_t grid_bytes(const struct cuda *c, int form) {
 void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
                       int64_t x_stride, int32_t n_tok, const float *factor, bool exact);
 
-/* One quantized matrix times at most STEP_TOKS rows of act(gate) * up, stored dense. */
+/* Whether these matrices are multiplied with 8-bit activations: few rows, or forms of gemv_batch.cu. */
+bool cuda_is_batch(const struct cuda *c, const struct linear_out *o, int32_t n_o, int32_t n_tok);
+
+/* One quantized matrix times at most BATCH_TOKS rows of act(gate) * up, stored dense. */
 void cuda_linear_glu(struct cuda *c, const struct linear_out *o, const glu_job &g, int32_t n_tok,
                      const float *factor);
 

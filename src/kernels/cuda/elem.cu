@@ -126,7 +126,7 @@ void cuda_rms_norm(struct dev *d, float *out, const float *x, const float *w, in
         return;
     }
     act8 a8 = {};
-    if (n_row <= STEP_MAX_TOK) a8 = cuda_shadow_new(c, out, (int32_t)n_row, n);
+    if (n_row <= BATCH_TOKS) a8 = cuda_shadow_new(c, out, (int32_t)n_row, n);
     norm_row_job j = {x, w, out, eps, 1.0f / (float)n, a8};
     if (n_row == 1 && a8.q && out != x) c->norm = j, c->norm_n = n;
     else norm_rows(c, j, n_row, n);

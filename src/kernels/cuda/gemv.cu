@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(VEC_THREADS, 2)
     vector8<F> rows(j, o);
     float4 numbers[NUMBER_UNITS];
     if (is_main) rows.begin();
-    else if (!is_bytes) number_rows<NUMBER_UNITS>(j, o).begin(numbers);
+    else if (!is_bytes) number_rows<NUMBER_UNITS>(j, o, (int)blockIdx.x).begin(numbers);
     if (grid_words(F) && is_main) grid_load(tables, F, points);
     pdl_wait();
     input in = {
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(VEC_THREADS, 2)
         vector8<FORM_I8> bytes(j, o);
         bytes.begin();
         bytes.run(tables, in, t0, n_tok, sums);
-    } else number_rows<NUMBER_UNITS>(j, o).run(numbers, in, t0, n_tok, sums);
+    } else number_rows<NUMBER_UNITS>(j, o, (int)blockIdx.x).run(numbers, in, t0, n_tok, sums);
 }
 
 /* ---- one token ---- */
@@ -441,7 +441,7 @@ act8 cuda_act8(struct cuda *c, const float *x, int64_t stride, int32_t n_row, in
 
 size_t cuda_linear_scratch(const struct dev_need *n) {
     return (size_t)n->n_tok * ((size_t)halves_of(n->n_in) * 2 + 4) +
-           act8_bytes(STEP_TOKS, n->n_in + 32) + 2048;
+           act8_bytes(BATCH_TOKS, n->n_in + 32) + 2048;
 }
 
 static out_job job_of(const struct linear_out *o) {
@@ -763,7 +763,8 @@ void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, c
         cuda_wrote(c, o[i].dst,
                    ((size_t)(n_tok - 1) * (size_t)o[i].dst_stride + (size_t)o[i].w->n_out) *
                        sizeof(float));
-    if (n_tok > STEP_TOKS && exact && is_number_form(cuda_repack_of(o->w).form) &&
+    bool is_batch = cuda_is_batch(c, o, n_o, n_tok);
+    if (n_tok > BATCH_TOKS && exact && is_number_form(cuda_repack_of(o->w).form) &&
         o->w->n_out >= FLOAT_ROWS && c->compute >= 80) {
         linear_job j = {};
         j.o[0] = job_of(o);
@@ -777,7 +778,7 @@ void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, c
                dim3(256), 0, j);
         o++, n_o--;
     }
-    if (n_tok <= STEP_TOKS || exact || c->params.precise) {
+    if (is_batch || exact || c->params.precise) {
         for (int32_t i = 0; i < n_o; i += MAX_OUTS)
             vectors(c, o + i, n_o - i < MAX_OUTS ? n_o - i : MAX_OUTS, x, x_stride, n_tok, factor,
                     act8{});

@@ -1,4 +1,5 @@
-/* gemv_batch.cu: matrices times 2 to 16 tokens, with int8 tensor core products; blockIdx.y selects 8 tokens.
+/* gemv_batch.cu: matrices times 2 to 64 tokens, with int8 tensor core products. A block multiplies 8 tokens; adjacent
+ * blocks multiply the same rows by other tokens, so that only the first reads the rows from memory.
  *
  * A warp computes 16 rows, or a part of their chunks of 4 or 8 units. Chunks are copied into two buffers of the warp in
  * shared memory; the first copies start before pdl_wait. A unit of 16 rows is one product: word t of a unit's nibbles
@@ -31,7 +32,8 @@ enum {
 struct few_plan {
     int32_t n_tile, n_block; /* tiles of 16 rows of all quantized matrices; their blocks */
     int32_t n_main, shift;   /* matrices that have tiles; 2^shift warps share a tile */
-    uint32_t sums_at, places_at, place_bytes, unused;
+    uint32_t sums_at, places_at, place_bytes;
+    divisor n_group; /* groups of 8 tokens */
 };
 
 /* Offsets of the fields of a chunk in its buffer. */
@@ -318,16 +320,17 @@ template <int F>
 __global__ void __launch_bounds__(VEC_THREADS, FEW_BLOCKS)
     few_kernel(const __grid_constant__ linear_job j, const __grid_constant__ few_plan p) {
     DYNAMIC_SHARED(uint8_t, room);
-    int32_t t0 = (int32_t)blockIdx.y * VEC8_TOKS;
+    int block = (int)(blockIdx.x / p.n_group);
+    int32_t t0 = (int32_t)(blockIdx.x - (uint32_t)block * p.n_group.n) * VEC8_TOKS;
     int32_t n_tok = min(j.n_tok - t0, (int)VEC8_TOKS);
     int64_t n_in = j.o[0].w.n_in;
     input from = {
         {j.x8.q + t0 * n_in, j.x8.meta + t0 * (n_in / 32)}, j.x + t0 * j.x_stride, j.x_stride};
     pdl_trigger();
-    if ((int)blockIdx.x >= p.n_block) {
+    if (block >= p.n_block) {
         int k = p.n_main;
-        while (k + 1 < j.n_o && (int)blockIdx.x >= j.o[k + 1].first_block) k++;
-        number_rows<FEW_NUMBERS> rows(j, j.o[k]);
+        while (k + 1 < j.n_o && block >= j.o[k + 1].first_block) k++;
+        number_rows<FEW_NUMBERS> rows(j, j.o[k], block);
         float4 numbers[FEW_NUMBERS];
         rows.begin(numbers);
         pdl_wait();
@@ -341,7 +344,7 @@ __global__ void __launch_bounds__(VEC_THREADS, FEW_BLOCKS)
     /* offset from the block's first tile of a round to the warp's tile */
     int own = (warp >> p.shift) * p.n_block;
     uint8_t *place = room + p.places_at + (uint32_t)warp * FEW_PLACES * p.place_bytes;
-    int next_tile = (int)blockIdx.x + own, next = part; /* the next chunk to copy */
+    int next_tile = block + own, next = part; /* the next chunk to copy */
     auto fetch = [&](int at) {
         if (next_tile < p.n_tile) {
             const out_job &o = tiles.matrix(next_tile);
@@ -363,7 +366,7 @@ __global__ void __launch_bounds__(VEC_THREADS, FEW_BLOCKS)
     few_input in(room, n_unit);
     int at = 0, round = 0;
 #pragma unroll 1
-    for (int first = (int)blockIdx.x; first < p.n_tile; first += stride, round ^= 1) {
+    for (int first = block; first < p.n_tile; first += stride, round ^= 1) {
         int tile = first + own;
         float *sums = (float *)(room + p.sums_at) + round * FEW_WARPS * FEW_SUMS;
         if (tile < p.n_tile) {
@@ -410,6 +413,46 @@ static int32_t blocks_of(const struct cuda *c, size_t bytes) {
 #define FEW_FORMS(X) X(FORM_I8) X(FORM_N4) X(FORM_N4K) X(FORM_N5K) X(FORM_N6K)
 /* clang-format on */
 
+/* Units and bytes per chunk of a form; zeros: none of these. */
+struct chunk_size {
+    int32_t units, bytes;
+};
+static chunk_size chunk_of(int form) {
+    switch (form) {
+#define X(F)                                                                                       \
+    case F: return chunk_size{chunk<F>::units, chunk<F>::bytes};
+        FEW_FORMS(X)
+#undef X
+    }
+    return chunk_size{0, 0};
+}
+static size_t few_bytes(int32_t n_unit, uint32_t place_bytes) {
+    return (size_t)few_input::bytes(n_unit) + SUMS_ROOM +
+           (size_t)FEW_WARPS * FEW_PLACES * place_bytes;
+}
+
+bool cuda_is_batch(const struct cuda *c, const struct linear_out *o, int32_t n_o, int32_t n_tok) {
+    enum { NUMBERS = 512 }; /* unquantized rows at most: a router, factors of a delta net */
+    int64_t n_number = 0;
+    bool has_rows = false;
+    if (n_tok <= STEP_TOKS) return true;
+    if (n_tok > BATCH_TOKS) return false;
+    for (int32_t i = 0; i < n_o; i++) {
+        planes w = cuda_repack_of(o[i].w);
+        if (is_number_form(w.form)) {
+            n_number += w.n_row;
+            continue;
+        }
+        chunk_size size = chunk_of(w.form), bytes = chunk_of(FORM_I8);
+        size_t place = (size_t)(size.bytes > bytes.bytes ? size.bytes : bytes.bytes);
+        if (!size.units || w.n_unit % 8 || w.n_row < FEW_ROWS ||
+            !blocks_of(c, few_bytes(w.n_unit, (uint32_t)place)))
+            return false;
+        has_rows = true;
+    }
+    return has_rows && n_number <= NUMBERS;
+}
+
 bool cuda_few(struct cuda *c, const linear_job &all, int form) {
     linear_job j = all;
     few_plan p = {};
@@ -428,18 +471,12 @@ bool cuda_few(struct cuda *c, const linear_job &all, int form) {
         has_bytes = has_bytes || w.form == FORM_I8;
         n_unit = w.n_unit;
     }
-    switch (form) {
-#define X(F)                                                                                       \
-    case F: p.place_bytes = chunk<F>::bytes, units = chunk<F>::units; break;
-        FEW_FORMS(X)
-#undef X
-    default: return false;
-    }
-    if (!p.n_main || n_unit % units) return false;
+    p.place_bytes = (uint32_t)chunk_of(form).bytes, units = chunk_of(form).units;
+    if (!p.n_main || !units || n_unit % units) return false;
     if (has_bytes && p.place_bytes < chunk<FORM_I8>::bytes) p.place_bytes = chunk<FORM_I8>::bytes;
     p.sums_at = (uint32_t)few_input::bytes(n_unit);
     p.places_at = p.sums_at + SUMS_ROOM;
-    size_t bytes = p.places_at + (size_t)FEW_WARPS * FEW_PLACES * p.place_bytes;
+    size_t bytes = few_bytes(n_unit, p.place_bytes);
     int32_t resident = c->n_sm * blocks_of(c, bytes), n_chunk = n_unit / units;
     if (!resident) return false;
     if (numbers < resident) resident -= numbers;
@@ -453,6 +490,10 @@ bool cuda_few(struct cuda *c, const linear_job &all, int form) {
         least = chunks;
         p.shift = shift;
     }
+    /* shift, and so the order of additions, does not depend on the number of tokens */
+    int32_t n_group = (j.n_tok + VEC8_TOKS - 1) / VEC8_TOKS;
+    p.n_group = divisor_of(n_group);
+    resident = resident > n_group ? resident / n_group : 1;
     p.n_block = (p.n_tile + (FEW_WARPS >> p.shift) - 1) / (FEW_WARPS >> p.shift);
     if (p.n_block > resident) p.n_block = resident;
     int32_t blocks = p.n_block, k = p.n_main;
@@ -462,7 +503,7 @@ bool cuda_few(struct cuda *c, const linear_job &all, int form) {
         o.first_block = blocks;
         blocks += (int32_t)((o.w.n_row * FEW_WIDE + FEW_WARPS - 1) / FEW_WARPS);
     }
-    dim3 grid((unsigned)blocks, (unsigned)((j.n_tok + VEC8_TOKS - 1) / VEC8_TOKS));
+    dim3 grid((unsigned)(blocks * n_group));
     switch (form) {
 #define X(F)                                                                                       \
     case F: launch(c, few_kernel<F>, grid, dim3(VEC_THREADS), bytes, j, p); break;

@@ -29,6 +29,50 @@ __global__ void __launch_bounds__(CHOOSE_THREADS)
     if (lane < c.n_used) ids[t * c.n_used + lane] = id, weights[t * c.n_used + lane] = weight;
 }
 
+/* The same for up to BATCH_TOKS tokens by one block, which also lists the pairs (token, expert) by expert, so that the
+ * pairs of an expert read its weights at about the same time. choice.logits NULL: ids are already chosen. */
+enum { ROUTE_THREADS = 768 };
+__global__ void __launch_bounds__(ROUTE_THREADS)
+    route_kernel(choice_job c, int32_t n_tok, int32_t *ids, float *weights, int16_t *order) {
+    __shared__ int32_t
+        at[MAX_EXPERTS + 1]; /* pairs of an expert, then the place of the next; last: of none */
+    int tid = (int)threadIdx.x, lane = tid % 32, n_pair = n_tok * c.n_used;
+    pdl_trigger();
+    for (int e = tid; e <= c.n_expert; e += ROUTE_THREADS) at[e] = 0;
+    pdl_wait();
+    if (c.logits)
+#pragma unroll 1
+        for (int t = tid / 32; t < n_tok; t += ROUTE_THREADS / 32) {
+            int32_t id = warp_keep(c, t, warp_choose<CHOOSE_FEW / 32>(c, t));
+            float weight = warp_weight(c, t, id);
+            if (lane >= c.n_used) continue;
+            ids[t * c.n_used + lane] = id, weights[t * c.n_used + lane] = weight;
+        }
+    __syncthreads();
+    for (int p = tid; p < n_pair; p += ROUTE_THREADS)
+        atomicAdd(&at[ids[p] < 0 ? c.n_expert : ids[p]], 1);
+    __syncthreads();
+    if (tid < 32) { /* prefix sums; each lane has `each` experts */
+        int each = c.n_expert / 32 + 1, first = lane * each, own = 0;
+        int last = first + each < c.n_expert + 1 ? first + each : c.n_expert + 1;
+        for (int e = first; e < last; e++) own += at[e];
+        int sum = own;
+        for (int o = 1; o < 32; o *= 2) {
+            int x = __shfl_sync(0xffffffffu, sum, (lane - o) & 31);
+            if (lane >= o) sum += x;
+        }
+        sum -= own;
+        for (int e = first; e < last; e++) {
+            int n = at[e];
+            at[e] = sum;
+            sum += n;
+        }
+    }
+    __syncthreads();
+    for (int p = tid; p < n_pair; p += ROUTE_THREADS)
+        order[atomicAdd(&at[ids[p] < 0 ? c.n_expert : ids[p]], 1)] = (int16_t)p;
+}
+
 /* ---- decode with f32 activations: precise mode, unquantized experts ---- */
 
 /* hidden[pair] = act(gate x) * (up x). Pair p of token t uses expert ids[p], which is matrix mat. */
@@ -272,7 +316,7 @@ size_t cuda_moe_scratch(const struct dev_need *n) {
     size_t bytes = n_tok * ((size_t)n->n_expert + 2 * n_used + 2) * 4; /* logits, choice */
     bytes += 2 * n_pair * (size_t)n->n_ff * 4;                         /* hidden rows, gate rows */
     /* 8-bit input, shared expert's row */
-    bytes += 2 * act8_bytes(STEP_TOKS, (int64_t)widest + 32);
+    bytes += 2 * act8_bytes(BATCH_TOKS, (int64_t)widest + 32);
     if (n->n_tok > STEP_TOKS) {
         bytes += n_tok * (size_t)halves_of((int64_t)widest) * 2 +
                  n_pair * ((size_t)halves_of(n->n_ff) * 2 + 8);
@@ -360,7 +404,8 @@ static void few_down8(struct cuda *c, const struct moe_args *a, const planes &do
     d.down = down, d.hidden = hidden, d.ids = ids, d.weights = weights, d.out = a->out;
     d.n_used = a->n_used, d.n_part = 1, d.n_all = a->n_used * down.n_unit;
     d.n_task = a->n_tok * few;
-    d.n_unit = divisor_of(down.n_unit), d.n_few = divisor_of(few);
+    d.n_unit = divisor_of(down.n_unit), d.n_few = divisor_of(few), d.n_tok = divisor_of(a->n_tok);
+    while (1 << d.shift < DOWN_MANY / 32 && few % (2 << d.shift) == 0) d.shift++;
     /* all blocks are resident at once; if rows are long, several warps share them */
     int32_t each = (few + c->n_sm - 1) / c->n_sm; /* tasks per block */
     each = each < 8 ? each : 8;
@@ -389,14 +434,23 @@ static void few_down8(struct cuda *c, const struct moe_args *a, const planes &do
     }
 }
 
-/* The chosen experts of a few tokens, with 8-bit activations. */
+/* The chosen experts of a few tokens, with 8-bit activations. If there are more than SORTED_TOKS, pairs are sorted by
+ * expert. */
+enum { SORTED_TOKS = 8 };
 static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_set &e,
-                         const choice_job &choice, int32_t *ids, float *weights,
-                         const glu_job &shared, const float *sh_weight) {
+                         choice_job choice, int32_t *ids, float *weights, const glu_job &shared,
+                         const float *sh_weight) {
     int64_t n_pair = (int64_t)a->n_tok * a->n_used, n_ff = e.up.n_row;
     act8 hidden = act8_at(cuda_take(c, act8_bytes(n_pair, n_ff)), n_pair, n_ff);
+    int16_t *order = NULL;
+    if (a->n_tok > SORTED_TOKS) order = (int16_t *)cuda_take(c, (size_t)n_pair * 2);
     if (c->err.code) return;
-    bool apart = cuda_hidden8(c, a, e, choice, ids, weights, shared, sh_weight, hidden);
+    if (order) {
+        launch(c, route_kernel, dim3(1), dim3(ROUTE_THREADS), 0, choice, a->n_tok, ids, weights,
+               order);
+        choice.logits = NULL;
+    }
+    bool apart = cuda_hidden8(c, a, e, choice, ids, weights, order, shared, sh_weight, hidden);
     if (c->err.code) return;
     few_down8(c, a, e.down, hidden, ids, weights);
     add_down_bias(c, a, ids, weights);
@@ -518,7 +572,8 @@ static void dense_block(struct cuda *c, const struct ffn_args *a, const float *f
                               {a->gate, a->gate_b, gate, n_ff, a->gate_scale, false}};
     cuda_linear_rows(c, o, gate ? 2 : 1, a->x, a->up->n_in, a->n_tok, NULL, false);
     struct linear_out down = {a->down, a->down_b, a->out, n, a->down_scale, true};
-    if (a->n_tok <= STEP_TOKS && n_ff % 32 == 0 && !is_number_form(cuda_repack_of(a->down).form)) {
+    if (n_ff % 32 == 0 && !is_number_form(cuda_repack_of(a->down).form) &&
+        cuda_is_batch(c, &down, 1, a->n_tok)) {
         cuda_linear_glu(c, &down, glu_job{up, gate, (int32_t)a->act, 0}, a->n_tok, factor);
         return;
     }
@@ -552,7 +607,8 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
         return;
     }
     bool is_few = a->n_tok <= STEP_TOKS || c->params.precise, in_bytes = false;
-    if (is_few && !c->params.precise) {
+    if (!c->params.precise &&
+        (a->n_tok <= STEP_TOKS || (a->n_tok <= BATCH_TOKS && a->n_tok * a->n_used <= MAX_PAIRS))) {
         in_bytes = is_bytes(experts_of(a->gate, a->up, a->down, a->act)) &&
                    (!a->sh_up || is_bytes(experts_of(a->sh_gate, a->sh_up, a->sh_down, a->act)));
     }

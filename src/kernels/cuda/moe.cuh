@@ -6,6 +6,7 @@
 #include "kernels/cuda/gemv_float.cuh"
 
 enum { CHOOSE_THREADS = 128, MAX_USED = 32, CHOOSE_FEW = 256, MAX_EXPERTS = 512 };
+enum { MAX_PAIRS = 1024 }; /* pairs (token, expert) of a decode step at most */
 
 struct expert_set {
     planes gate, up, down;
@@ -175,9 +176,9 @@ static __host__ __device__ constexpr bool is_wide_form(int form) {
 
 /* Decode with 8-bit activations: hidden rows of the chosen experts, [n_tok * n_used] of e.up.n_row.
  * Chooses the experts if choice has logits, and adds the shared expert to a->out. Returns true if it
- * cannot do the latter (linear does it then). */
+ * cannot do the latter (linear does it then). order: pairs sorted by expert, or NULL. */
 bool cuda_hidden8(struct cuda *c, const struct moe_args *a, const expert_set &e,
-                  const choice_job &choice, int32_t *ids, float *weights, const glu_job &shared,
-                  const float *sh_weight, const act8 &hidden);
+                  const choice_job &choice, int32_t *ids, float *weights, const int16_t *order,
+                  const glu_job &shared, const float *sh_weight, const act8 &hidden);
 
 #endif

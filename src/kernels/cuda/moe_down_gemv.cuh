@@ -7,7 +7,8 @@
  * of tokens. If U is not 0, rows have U units and U lanes share a row: a step is then one expert, and the address
  * offsets between a lane's rows are compile-time constants.
  *   few tokens   a part is a warp of a block; parts are added in shared memory; blockIdx.y is the token
- *   many tokens  a warp computes all parts of a row; it prefetches the units of its next task */
+ *   many tokens  a warp computes all parts of a row; it prefetches the units of its next task. Tasks of 2^shift row
+ *                groups of all tokens follow each other, so that tokens find the experts that they share in the cache */
 #ifndef CHIMERE_KERNELS_CUDA_MOE_DOWN_GEMV_CUH
 #define CHIMERE_KERNELS_CUDA_MOE_DOWN_GEMV_CUH
 
@@ -20,8 +21,9 @@ struct down8_job {
     const int32_t *ids;             /* [n_tok, n_used] */
     const float *weights;           /* [n_tok, n_used] */
     int32_t n_used, n_part, n_step; /* n_step: steps per part */
-    int32_t n_all, n_task, unused;  /* n_all: units of a stream; n_task: tasks of all tokens */
+    int32_t n_all, n_task, shift;   /* n_all: units of a stream; n_task: tasks of all tokens */
     divisor n_unit, n_few, each;    /* down.n_unit; tasks (a few rows each) per token, per block */
+    divisor n_tok;
     float *out;
 };
 
@@ -178,8 +180,9 @@ __global__ void __launch_bounds__(DOWN_MANY, DOWN_BLOCKS)
     int lane = (int)(threadIdx.x % 32u), n_warp = (int)gridDim.x * (DOWN_MANY / 32);
     int task = (int)(blockIdx.x * (DOWN_MANY / 32) + threadIdx.x / 32u);
     auto place_of = [&](int of) {
-        uint32_t i = (uint32_t)min(of, j.n_task - 1), t = i / j.n_few;
-        return down8_place<F, U>(j, t, i - t * j.n_few.n, lane);
+        uint32_t i = (uint32_t)min(of, j.n_task - 1), set = i >> j.shift, first = set / j.n_tok;
+        return down8_place<F, U>(j, set - first * j.n_tok.n,
+                                 (first << j.shift) + (i & ((1u << j.shift) - 1)), lane);
     };
     down8_place<F, U> at = place_of(task);
     raw<F> code[2][R];

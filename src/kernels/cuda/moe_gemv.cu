@@ -9,6 +9,7 @@ struct hidden8_job {
     act8 x, hidden;
     choice_job choice;                     /* logits NULL: already chosen */
     int32_t *ids;                          /* [n_tok, n_used] */
+    const int16_t *order;                  /* the pairs sorted by expert; NULL: as they are */
     float *weights;                        /* the same */
     int32_t n_tok, act, n_round, n_sh_row; /* n_sh_row: per block */
     int32_t n_all, per_round;              /* units of all hidden rows; units per round */
@@ -16,6 +17,7 @@ struct hidden8_job {
     divisor sh_quads;                      /* sh_down.n_in / 4 */
     int32_t sh_lanes, sh_rows; /* lanes per shared row, rows per warp: 16 and 2, or 32 and 1 */
     int32_t sh_input;          /* bytes per token of the shared expert's input */
+    int32_t sh_toks;           /* tokens whose inputs are in shared memory at once */
     int32_t x_bytes;           /* size of x in shared memory; 0: not copied there */
     int32_t sh_bytes;          /* size of a block's rows of sh_down there; 0: not copied there */
     int32_t sh_at[4], sh_row_bytes[4]; /* per plane: offset there; bytes per row */
@@ -30,7 +32,10 @@ struct hidden8_job {
 /* Named barriers: of the warps of the shared expert; from TEAM_BARRIER on, one per team. */
 enum { SHARED_BARRIER = 1, TEAM_BARRIER = 2 };
 /* Limit of shared memory with the input and the shared expert's rows in it; sm_75 has 64 KB in total. */
-static size_t near_bytes(const struct cuda *c) { return (c->compute >= 80 ? 64 : 48) << 10; }
+static size_t near_bytes(const struct cuda *c, int32_t n_tok) {
+    bool is_large = c->compute / 10 == 9 || c->compute / 10 == 10;
+    return (c->compute < 80 ? 48 : n_tok > STEP_TOKS && is_large ? 128 : 64) << 10;
+}
 
 /* ---- the input ---- */
 
@@ -80,7 +85,7 @@ static __device__ __forceinline__ void shared_copy(const hidden8_job &j, uint8_t
 
 /* Sums of one row of w times the inputs of up to SHARED_TOKS tokens, contiguous in shared memory, by a group of
  * lanes. Returns the sum of the token that lanes_share assigns to the lane. */
-enum { SHARED_TOKS = 2 };
+enum { SHARED_TOKS = 2, SHARED_INPUTS = 24 << 10 /* bytes, if they are of more than 8 tokens */ };
 template <int F>
 __device__ __forceinline__ float shared_row8(const hidden8_job &j, const planes &w, uint32_t row,
                                              int first, const uint8_t *in, int n_tok) {
@@ -116,7 +121,7 @@ static bool is_shared_form(int form) {
 
 /* Number of tokens from t0 on whose inputs are in shared memory at the same time. */
 static __device__ __forceinline__ int shared_toks(const hidden8_job &j, int t0) {
-    return j.n_tok - t0 < VEC8_TOKS ? j.n_tok - t0 : (int)VEC8_TOKS;
+    return j.n_tok - t0 < j.sh_toks ? j.n_tok - t0 : j.sh_toks;
 }
 
 /* Computes their inputs, act(gate) * up in 8 bits, by n_warp warps. */
@@ -171,7 +176,7 @@ static __device__ __forceinline__ void shared_rows(const hidden8_job &j, const p
 static __device__ __forceinline__ void shared_expert(const hidden8_job &j, uint8_t *in,
                                                      const uint8_t *room, int warp, int n_warp) {
 #pragma unroll 1
-    for (int t0 = 0; t0 < j.n_tok; t0 += VEC8_TOKS) {
+    for (int t0 = 0; t0 < j.n_tok; t0 += j.sh_toks) {
         /* the previous inputs are no longer read */
         if (t0) named_barrier_sync(SHARED_BARRIER, 32 * n_warp);
         shared_inputs(j, in, t0, warp, n_warp);
@@ -219,7 +224,7 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
     static constexpr int ROWS = 32 / (TEAM / 32), HALVES = ROWS / EACH;
     static constexpr int DEPTH = HALVES > 1 ? 1 : 2, N_SUM = HALVES * HIDDEN_ROWS;
     const hidden8_job &j;
-    const int32_t *chosen; /* [n_tok * n_used], shared */
+    const int16_t *chosen; /* [n_tok * n_used]; from MAX_PAIRS on, the order; shared */
     float (*h)[MAX_TEAMS][2][32];
     raw<F> code[DEPTH][HIDDEN_ROWS];
     uint32_t at, x_at; /* the lane's first unit to load next: of weights, of the input */
@@ -228,17 +233,22 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
     __device__ __forceinline__ uint32_t unit_of(int round) const {
         return (uint32_t)(round * j.per_round) + threadIdx.x / TEAM * gridDim.x + blockIdx.x;
     }
+    /* The pair at a place of the order. */
+    __device__ __forceinline__ uint32_t pair_at(uint32_t place) const {
+        bool sorts = (MANY || !HAS_GATE) && j.order;
+        return sorts ? (uint32_t)chosen[MAX_PAIRS + place] : place;
+    }
     /* Makes the first half of round `round` the next load. */
     __device__ __forceinline__ void aim(int round) {
         uint32_t u = unit_of(round), last = (uint32_t)j.n_all - 1;
         u = u < last ? u : last;
-        uint32_t pair = u / j.per_pair, lane = threadIdx.x % 32;
+        uint32_t place = u / j.per_pair, pair = pair_at(place), lane = threadIdx.x % 32;
         int32_t mat = chosen[pair];
         /* dropped: read the weights of a kept expert of the same token, which are in the cache */
         for (int k = (int)(pair / j.n_used * j.n_used.n); mat < -1; k++)
             if (chosen[k] >= 0) mat = chosen[k];
         uint32_t row = (uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)j.up.n_row +
-                       (u - pair * j.per_pair.n) * 32 + threadIdx.x % TEAM / 32 * ROWS;
+                       (u - place * j.per_pair.n) * 32 + threadIdx.x % TEAM / 32 * ROWS;
         at = row * (uint32_t)j.up.n_unit + lane;
         x_at = pair / j.n_used * (uint32_t)j.up.n_unit + lane;
     }
@@ -335,10 +345,10 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
         if ((int)(threadIdx.x % TEAM / 32) != round % (TEAM / 32)) return;
         uint32_t u = unit_of(round);
         if (u >= (uint32_t)j.n_all) return;
-        uint32_t pair = u / j.per_pair;
+        uint32_t place = u / j.per_pair, pair = pair_at(place);
         int32_t mat = chosen[pair];
         float y = h[round % 2][team][0][lane];
-        int at = mat * (int)j.up.n_row + (int)(u - pair * j.per_pair.n) * 32 + lane;
+        int at = mat * (int)j.up.n_row + (int)(u - place * j.per_pair.n) * 32 + lane;
         if (HAS_GATE) {
             float up = h[round % 2][team][1][lane];
             if (j.gate_b && mat >= 0) y += j.gate_b[at];
@@ -348,7 +358,7 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
             if (j.up_b && mat >= 0) y += j.up_b[at];
             y = act_of(j.act, y);
         }
-        act8_put(j.hidden, u, mat < 0 ? 0.0f : y);
+        act8_put(j.hidden, u + (pair - place) * j.per_pair.n, mat < 0 ? 0.0f : y);
     }
 };
 
@@ -360,13 +370,13 @@ __global__ void __launch_bounds__(hidden_bound(F, HAS_GATE, MANY), 1)
     hidden8_kernel(const __grid_constant__ hidden8_job j, grid_tables g) {
     DYNAMIC_SHARED(uint32_t, points);
     __shared__ float h[2][MANY_TEAMS][2][32];
-    __shared__ int32_t chosen[STEP_TOKS * MAX_USED];
+    __shared__ int16_t chosen[2 * MAX_PAIRS];
     threads_fit();
     uint8_t *x = (uint8_t *)(points + grid_words(F)), *room = x + j.x_bytes,
             *in = room + j.sh_bytes;
     int warp = (int)(threadIdx.x / 32), lane = (int)(threadIdx.x % 32);
     int n_warp = (int)(blockDim.x / 32), n_used = j.choice.n_used;
-    int n_choose = j.n_tok < n_warp / 2 ? j.n_tok : n_warp / 2;
+    int n_choose = !j.choice.logits ? 0 : j.n_tok < n_warp / 2 ? j.n_tok : n_warp / 2;
     bool is_clerk =
         blockIdx.x + 1 == gridDim.x; /* stores the choice; has no rows if there are few */
     bool is_shared = warp >= n_choose && j.sh_down.form != FORM_NONE &&
@@ -374,20 +384,22 @@ __global__ void __launch_bounds__(hidden_bound(F, HAS_GATE, MANY), 1)
     if (is_shared && j.sh_bytes) shared_copy(j, room, warp - n_choose, n_warp - n_choose);
     if (grid_words(F)) grid_load(g, F, points);
     if (lane == 0) {
-        prefetch_tlb(j.choice.logits);
+        prefetch_tlb(j.choice.logits ? (const void *)j.choice.logits : j.ids);
         prefetch_tlb(j.x.q);
         prefetch_tlb(j.shared.up);
     }
     pdl_wait();
     if (j.x_bytes) input_copy(j, x);
     if (!j.choice.logits)
-        for (int i = (int)threadIdx.x; i < j.n_tok * n_used; i += (int)blockDim.x)
-            chosen[i] = j.ids[i];
+        for (int i = (int)threadIdx.x; i < j.n_tok * n_used; i += (int)blockDim.x) {
+            chosen[i] = (int16_t)j.ids[i];
+            if (j.order) chosen[MAX_PAIRS + i] = j.order[i];
+        }
     else if (warp < n_choose)
 #pragma unroll 1
         for (int t = warp; t < j.n_tok; t += n_choose) {
             int32_t id = warp_keep(j.choice, t, warp_choose<CHOOSE_FEW / 32>(j.choice, t));
-            if (lane < n_used) chosen[t * n_used + lane] = id;
+            if (lane < n_used) chosen[t * n_used + lane] = (int16_t)id;
             if (!is_clerk || lane >= n_used) continue;
             j.ids[t * n_used + lane] = id;
             __threadfence();
@@ -416,11 +428,12 @@ static void hidden_launch(struct cuda *c, bool has_gate, bool is_many, dim3 grid
 }
 
 bool cuda_hidden8(struct cuda *c, const struct moe_args *a, const expert_set &e,
-                  const choice_job &choice, int32_t *ids, float *weights, const glu_job &shared,
-                  const float *sh_weight, const act8 &hidden) {
+                  const choice_job &choice, int32_t *ids, float *weights, const int16_t *order,
+                  const glu_job &shared, const float *sh_weight, const act8 &hidden) {
     int64_t n_ff = e.up.n_row;
     hidden8_job h = {};
     h.gate = e.gate, h.up = e.up, h.choice = choice, h.ids = ids, h.weights = weights;
+    h.order = order;
     h.n_tok = a->n_tok, h.act = e.act, h.hidden = hidden, h.gate_b = e.gate_b, h.up_b = e.up_b;
     h.per_pair = divisor_of(n_ff / 32), h.n_used = divisor_of(a->n_used);
     h.x = cuda_act8(c, a->x, a->up->n_in, a->n_tok, a->up->n_in);
@@ -445,8 +458,10 @@ bool cuda_hidden8(struct cuda *c, const struct moe_args *a, const expert_set &e,
         h.sh_lanes = h.sh_down.n_unit > 16 ? 32 : 16, h.sh_rows = 32 / h.sh_lanes;
         h.sh_turns = divisor_of((h.n_sh_row + h.sh_rows - 1) / h.sh_rows);
         h.sh_input = (h.sh_down.n_in / 32 * 40 + 15) & ~15;
-        int32_t most_tok = a->n_tok < VEC8_TOKS ? a->n_tok : VEC8_TOKS;
-        room += (size_t)(most_tok * h.sh_input);
+        h.sh_toks = a->n_tok < VEC8_TOKS ? a->n_tok : VEC8_TOKS;
+        while (2 * h.sh_toks <= a->n_tok && 2 * h.sh_toks * h.sh_input <= SHARED_INPUTS)
+            h.sh_toks *= 2;
+        room += (size_t)(h.sh_toks * h.sh_input);
         struct plane_part part[4];
         cuda_repack_parts(a->sh_down, part);
         for (int p = 0; p < 4; p++) {
@@ -455,8 +470,8 @@ bool cuda_hidden8(struct cuda *c, const struct moe_args *a, const expert_set &e,
         }
     }
     size_t x_bytes = (act8_bytes(a->n_tok, e.up.n_in) + 15) & ~(size_t)15;
-    if (room + x_bytes <= near_bytes(c)) h.x_bytes = (int32_t)x_bytes, room += x_bytes;
-    if (room + (size_t)h.sh_bytes <= near_bytes(c)) room += (size_t)h.sh_bytes;
+    if (room + x_bytes <= near_bytes(c, a->n_tok)) h.x_bytes = (int32_t)x_bytes, room += x_bytes;
+    if (room + (size_t)h.sh_bytes <= near_bytes(c, a->n_tok)) room += (size_t)h.sh_bytes;
     else h.sh_bytes = 0;
     switch (e.up.form) {
 #define X(F)                                                                                       \

@@ -76,9 +76,11 @@ template <int UNITS> struct number_rows {
     int lane, n_quad;
     int64_t own, row;
 
-    __device__ __forceinline__ number_rows(const linear_job &j_, const out_job &o_) : j(j_), o(o_) {
+    /* block: the block's index in the launch, over all matrices */
+    __device__ __forceinline__ number_rows(const linear_job &j_, const out_job &o_, int block)
+        : j(j_), o(o_) {
         lane = (int)threadIdx.x % LANES;
-        own = ((int64_t)blockIdx.x - o.first_block) * ROWS + (int64_t)threadIdx.x / LANES;
+        own = ((int64_t)block - o.first_block) * ROWS + (int64_t)threadIdx.x / LANES;
         row = own < o.w.n_row ? own : o.w.n_row - 1;
         bool is_four = ((uintptr_t)j.x | (uintptr_t)(4 * j.x_stride)) % 16 == 0;
         n_quad = o.w.n_in % 4 || !is_four ? 0 : o.w.n_in / 4;
@@ -139,8 +141,8 @@ template <int UNITS> struct number_rows {
     }
 };
 
-/* Two to eight tokens per row of the grid, on tensor cores (gemv_batch.cu). Returns false, and launches nothing,
- * if form or sizes are not supported. */
+/* Several tokens, in groups of eight, on tensor cores (gemv_batch.cu). Returns false, and launches nothing, if form
+ * or sizes are not supported. */
 bool cuda_few(struct cuda *c, const linear_job &all, int form);
 
 #endif
