@@ -5,11 +5,12 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/os/os.h"
 #include "base/rng.h"
 #include "base/thread.h"
 
-enum { TICK_MS = 10 };
+/* How often a wait looks at the run's cancel flag, which is set without a signal. The user's answer wakes it at
+ * once. */
+enum { CANCEL_MS = 200 };
 enum word { WAITS, ALLOWED, DENIED };
 
 struct waiting {
@@ -20,12 +21,15 @@ struct waiting {
 
 struct confirms {
     pthread_mutex_t lock;
+    pthread_cond_t answered; /* broadcast if the word of any entry changes */
     struct waiting v[CONFIRM_MAX];
 };
 
 struct confirms *confirm_new(void) {
     struct confirms *c = mem_zalloc(sizeof *c);
-    if (c) pthread_mutex_init(&c->lock, NULL);
+    if (!c) return NULL;
+    pthread_mutex_init(&c->lock, NULL);
+    thread_cond_init(&c->answered);
     return c;
 }
 
@@ -40,6 +44,7 @@ void confirm_free(struct confirms *c) {
     if (!c) return;
     for (int i = 0; i < CONFIRM_MAX; ++i) clear(&c->v[i]);
     pthread_mutex_destroy(&c->lock);
+    pthread_cond_destroy(&c->answered);
     mem_free(c);
 }
 
@@ -71,18 +76,24 @@ int confirm_begin(struct confirms *c, const char *owner, const char *tool, const
 
 int confirm_wait(struct confirms *c, const char *id, int64_t deadline_ns, _Atomic bool *cancelled,
                  struct err *e) {
-    for (;; os_sleep_ms(TICK_MS)) {
-        bool late = clock_ns() >= deadline_ns, ended = cancelled && *cancelled;
-        pthread_mutex_lock(&c->lock);
+    enum word word = WAITS;
+    bool late = false, ended = false;
+    pthread_mutex_lock(&c->lock);
+    for (;;) {
         struct waiting *w = find(c, id);
-        enum word word = w ? w->word : DENIED;
+        int64_t now = clock_ns(), next = now + (int64_t)CANCEL_MS * 1000000;
+        word = w ? w->word : DENIED;
+        late = now >= deadline_ns;
+        ended = cancelled && *cancelled;
         if (w && (word != WAITS || late || ended)) clear(w);
-        pthread_mutex_unlock(&c->lock);
-        if (word == ALLOWED) return 0;
-        if (word == DENIED) return err_set(e, CHIMERE_EREFUSED, "the user did not allow it");
-        if (ended) return err_set(e, CHIMERE_ECANCELLED, "cancelled");
-        if (late) return err_set(e, CHIMERE_ETIMEOUT, "the user did not answer in time");
+        if (word != WAITS || late || ended) break;
+        thread_wait_until(&c->answered, &c->lock, next < deadline_ns ? next : deadline_ns);
     }
+    pthread_mutex_unlock(&c->lock);
+    if (word == ALLOWED) return 0;
+    if (word == DENIED) return err_set(e, CHIMERE_EREFUSED, "the user did not allow it");
+    if (ended) return err_set(e, CHIMERE_ECANCELLED, "cancelled");
+    return err_set(e, CHIMERE_ETIMEOUT, "the user did not answer in time");
 }
 
 int confirm_answer(struct confirms *c, const char *owner, const char *id, bool allow,
@@ -91,6 +102,7 @@ int confirm_answer(struct confirms *c, const char *owner, const char *id, bool a
     struct waiting *w = *id ? find(c, id) : NULL;
     bool good = w && !strcmp(w->owner, owner) && w->word == WAITS;
     if (good) w->word = allow ? ALLOWED : DENIED;
+    if (good) pthread_cond_broadcast(&c->answered);
     pthread_mutex_unlock(&c->lock);
     return good ? 0 : err_set(e, CHIMERE_ENOENT, "id: nothing of this name waits: '%.40s'", id);
 }
