@@ -1,5 +1,6 @@
 /* odo_enrich.c: fetches what the model lacks. The parts run concurrently; each is timed and has a deadline. */
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -233,6 +234,35 @@ static int32_t room(const struct odo_run *r) {
 }
 
 /* Takes sources from the parts in turn until the budget is full. A source that is too long is skipped, not cut. */
+/* Appends at most NAME_BYTES of a name from outside as one line: it must not look like another source. */
+static void put_name(struct buf *out, const char *name) {
+    enum { NAME_BYTES = 120 };
+    size_t n = strlen(name);
+    if (n > NAME_BYTES) n = NAME_BYTES;
+    while (n && n < strlen(name) && ((unsigned char)name[n] & 0xc0) == 0x80) --n;
+    for (size_t i = 0; i < n; ++i) buf_putc(out, (unsigned char)name[i] < 0x20 ? ' ' : name[i]);
+}
+
+/* Appends the line above a passage: file, section and page of a document, or title and host of a page. */
+static void put_origin(struct buf *out, const json_t *s) {
+    const char *where = json_string_value(json_object_get(s, "where")), *host;
+    const char *title = json_string_value(json_object_get(s, "title"));
+    json_int_t page = json_integer_value(json_object_get(s, "page"));
+    bool is_page = where && (host = strstr(where, "://"));
+    const char *file = where && strrchr(where, '/') ? strrchr(where, '/') + 1 : where;
+    char own[128] = "";
+    if (is_page) {
+        snprintf(own, sizeof own, "%.*s", (int)strcspn(host + 3, "/?#"), host + 3);
+        file = own;
+    }
+    put_name(out, file ? file : "");
+    if (title && *title && file && strcmp(title, file) != 0) {
+        if (*file) buf_puts(out, ", ");
+        put_name(out, title);
+    }
+    if (page > 0) buf_printf(out, ", page %lld", (long long)page);
+}
+
 static void choose(struct odo_run *r, struct part *parts, int n) {
     int32_t most = room(r), left = most, number = 0;
     size_t longest = 0;
@@ -245,7 +275,9 @@ static void choose(struct odo_run *r, struct part *parts, int n) {
             const char *text = json_string_value(json_object_get(s, "text"));
             if (!text) continue;
             size_t before = r->source_text.n;
-            buf_printf(&r->source_text, "%s[%d] %s", before ? "\n\n" : "", number + 1, text);
+            buf_printf(&r->source_text, "%s[%d] ", before ? "\n\n" : "", number + 1);
+            put_origin(&r->source_text, s);
+            buf_printf(&r->source_text, "\n%s", text);
             int32_t cost =
                 odo_count_tokens(r, r->source_text.p + before, r->source_text.n - before);
             if (r->source_text.failed || cost > left) {

@@ -601,7 +601,7 @@ static void test_injection(void **state) {
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_int_equal(n_danger, 0);
     assert_string_equal(content(&b), "It turns 417 times [1].");
-    assert_non_null(strstr(script_text(&b.script, 0, -1), "[1] # Zarquon engine"));
+    assert_non_null(strstr(script_text(&b.script, 0, -1), ", Zarquon engine\n# Zarquon engine"));
     assert_non_null(strstr(script_text(&b.script, 1, -1), "error: write_file may not be used"));
     assert_string_equal(script_text(&b.script, 2, -1), "417*2 = 834");
     json_t *tools_seen = json_object_get(json_array_get(b.script.asked, 0), "tools");

@@ -132,7 +132,7 @@ static void test_web(void **state) {
     assert_int_equal(n_danger, 0);
     assert_true(server.n_request - before >= 3); /* three queries, then robots and the page */
     assert_non_null(strstr(script_text(&b.script, 0, -1), "search queries"));
-    assert_non_null(strstr(script_text(&b.script, 1, -1), "[1] The zebras of Quagga have 73"));
+    assert_non_null(strstr(script_text(&b.script, 1, -1), "\nThe zebras of Quagga have 73"));
     assert_non_null(strstr(script_text(&b.script, 2, -1), "write_file may not be used"));
     assert_non_null(strstr(notes.p, "\"queries\":3"));
     assert_non_null(strstr(notes.p, "/trap\""));
@@ -692,6 +692,9 @@ static void test_removed_citation(void **state) {
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(content(&b), "It turns 417 times [1].");
     assert_non_null(strstr(notes(&b), "\"citations_removed\":[4]"));
+    /* the prompt names file and section of the passage */
+    assert_non_null(
+        strstr(script_text(&b.script, 0, -1), "Sources:\n[1] engine.md, Zarquon engine\n"));
     bed_close(&b);
     bed_open(&b, replies + 1, 1, &p);
     say(&b, "user", "How often does the Zarquon engine turn in {\"Zarquon engine\": 7}?");
