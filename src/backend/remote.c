@@ -43,6 +43,21 @@ static void set_number(json_t *o, const char *key, double x, double neutral) {
     if (x != neutral) json_object_set_new(o, key, json_real(round(x * 1e6) / 1e6));
 }
 
+/* Sends temperature and top_p only if they were chosen: the server knows the values that its model needs. A value
+ * that differs from our default was chosen by an internal caller. */
+static void set_sampling(json_t *o, const struct request *a) {
+    const struct sampler_params *s = &a->sampling;
+    struct sampler_params usual;
+    sampler_defaults(&usual);
+    if (a->has_temperature || s->temperature != usual.temperature)
+        json_object_set_new(o, "temperature", json_real(round((double)s->temperature * 1e6) / 1e6));
+    if (a->has_top_p || s->top_p != usual.top_p)
+        json_object_set_new(o, "top_p", json_real(round((double)s->top_p * 1e6) / 1e6));
+    set_number(o, "presence_penalty", (double)s->presence_penalty, 0);
+    set_number(o, "frequency_penalty", (double)s->frequency_penalty, 0);
+    if (s->seed) json_object_set_new(o, "seed", json_integer((json_int_t)(s->seed & 0x7fffffff)));
+}
+
 static json_t *response_format(const struct request *a) {
     if (a->format == REQUEST_JSON_OBJECT) return json_pack("{s:s}", "type", "json_object");
     if (a->format == REQUEST_JSON_SCHEMA)
@@ -53,17 +68,12 @@ static json_t *response_format(const struct request *a) {
 
 static json_t *request(const struct remote *r, const struct request *a) {
     static const char *const choices[] = {"auto", "none", "required"};
-    const struct sampler_params *s = &a->sampling;
     json_t *o = json_pack("{s:s, s:O, s:b, s:{s:b}}", "model", r->base.name, "messages",
                           a->messages, "stream", 1, "stream_options", "include_usage", 1),
            *format = response_format(a);
     if (!o) return NULL;
     if (a->max_tokens > 0) json_object_set_new(o, "max_tokens", json_integer(a->max_tokens));
-    json_object_set_new(o, "temperature", json_real(round((double)s->temperature * 1e6) / 1e6));
-    set_number(o, "top_p", (double)s->top_p, 1);
-    set_number(o, "presence_penalty", (double)s->presence_penalty, 0);
-    set_number(o, "frequency_penalty", (double)s->frequency_penalty, 0);
-    if (s->seed) json_object_set_new(o, "seed", json_integer((json_int_t)(s->seed & 0x7fffffff)));
+    set_sampling(o, a);
     if (a->continue_last) { /* field names of vLLM, which our server reads as well */
         json_object_set_new(o, "continue_final_message", json_true());
         json_object_set_new(o, "add_generation_prompt", json_false());

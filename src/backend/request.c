@@ -13,6 +13,12 @@ void request_init(struct request *a) {
     sampler_defaults(&a->sampling);
 }
 
+void request_choose(struct request *a, size_t at, float value) {
+    memcpy((char *)&a->sampling + at, &value, sizeof value);
+    a->has_temperature |= at == offsetof(struct sampler_params, temperature);
+    a->has_top_p |= at == offsetof(struct sampler_params, top_p);
+}
+
 uint64_t request_owner_hash(const struct request *a) {
     return a->owner && *a->owner ? hash_bytes(a->owner, strlen(a->owner), 1) : 0;
 }

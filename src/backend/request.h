@@ -65,6 +65,8 @@ struct request {
     bool prompt_probs;  /* raw prompt: also send EVENT_PROMPT events; no state is reused */
     /* Arrays are in the arena; the backend sets thinking marks and the grammar. */
     struct sampler_params sampling;
+    /* The client or a pipeline chose these members of sampling. Otherwise a remote server uses its own defaults. */
+    bool has_temperature, has_top_p;
 
     /* how to execute it */
     /* name of a conversation whose state is kept (`user` or a session header), or NULL */
@@ -93,6 +95,8 @@ struct request {
 };
 
 void request_init(struct request *a);
+/* Sets a float of sampling, by its offset in struct sampler_params, as chosen by the client. */
+void request_choose(struct request *a, size_t at, float value);
 uint64_t request_owner_hash(const struct request *a); /* 0: the local user */
 /* Returns the scope of a caller, or of one user of that caller; never 0. */
 uint64_t request_scope(const char *owner, const char *user);

@@ -135,8 +135,14 @@ static int on_event(void *ud, const struct backend_event *ev) {
 
 static void set_sampling(struct request *a, const struct pipeline_sampling *s) {
     if (!s) return;
-    if (s->temperature == s->temperature) a->sampling.temperature = (float)s->temperature;
-    if (s->top_p == s->top_p) a->sampling.top_p = (float)s->top_p;
+    if (s->temperature == s->temperature) {
+        a->sampling.temperature = (float)s->temperature;
+        a->has_temperature = true;
+    }
+    if (s->top_p == s->top_p) {
+        a->sampling.top_p = (float)s->top_p;
+        a->has_top_p = true;
+    }
     if (s->min_p == s->min_p) a->sampling.min_p = (float)s->min_p;
     if (s->presence_penalty == s->presence_penalty)
         a->sampling.presence_penalty = (float)s->presence_penalty;

@@ -148,7 +148,7 @@ static int with_remote(const struct cfg *c, with_odo run, struct err *e) {
     int rc = open_remote(c, &backend, e);
     if (rc) return rc;
     sampler_defaults(&sampling);
-    sampling.temperature = (float)cfg_float(c, "temp");
+    if (cfg_origin(c, "temp") != CFG_DEFAULT) sampling.temperature = (float)cfg_float(c, "temp");
     rc = odo_rig_open(&r, c, backend, e);
     if (!rc) {
         rc = run(c, r.odo, backend, &sampling, e);
@@ -237,6 +237,7 @@ static int ask_with(const struct cfg *c, struct odo *o, struct backend *backend,
     if (rc) return rc;
     a.sampling = *sampling;
     a.max_tokens = (int32_t)cfg_int(c, "n-predict");
+    a.has_temperature = cfg_origin(c, "temp") != CFG_DEFAULT;
     rc = answer(c, o, &a, e);
     request_fini(&a);
     return rc;

@@ -831,7 +831,7 @@ static int read_row(struct fields *f, const struct row *r, json_t *v, struct err
         if (!json_is_number(v) || !(x >= r->low && x <= r->high))
             return err_set(e, CHIMERE_EINVAL, "%s: expected a number from %g to %g", r->name,
                            r->low, r->high);
-        *(float *)(void *)(base + r->at) = (float)x;
+        request_choose(f->request, r->at, (float)x);
         return 0;
     }
     case K_INT:
