@@ -584,6 +584,10 @@ int engram_builder_finish(struct engram_builder *b, struct err *e) {
         b->h.n_order +=
             b->docs[i].n_tok > ENGRAM_MIN_ORDER ? b->docs[i].n_tok - ENGRAM_MIN_ORDER : 0;
     int rc = f.spool && f.spill && f.order ? write_plain(b, e) : write_failed(b, e);
+    if (!rc && b->p.refuse_empty && !b->h.n_order)
+        rc = err_set(e, CHIMERE_EINVAL,
+                     "the table would be empty: expected a text of more than %d tokens",
+                     ENGRAM_MIN_ORDER);
     if (!rc) rc = index_text(b, &f, e);
     if (!rc) rc = write_slots(b, f.spool, f.order, e);
     if (f.spool) fclose(f.spool);

@@ -17,6 +17,7 @@ struct engram_build_params {
     const float *weights;
     uint32_t n_weight;
     int64_t decayed_at;
+    bool refuse_empty; /* a table without any context is CHIMERE_EINVAL, and is not written */
     /* Called from time to time while the index is written; may be NULL. */
     void (*progress)(void *ud, uint64_t done, uint64_t total);
     void *ud;

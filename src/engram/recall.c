@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
@@ -24,7 +25,7 @@ static const float common_word = 0.03f;
 /* Odds of recalled text: for its first token (fully if the model gives the first tokens at least `likely`), for
  * continuing within a word, for a further name or number, and for a common word. */
 static const float likely = 0.003f, sure = 0.03f, odds_first = 60, odds_within = 300,
-                   odds_between = 300, odds_common = 3;
+                   odds_between = 300, odds_common = 3, odds_unknown = 1e6f;
 
 struct word {
     struct slice s; /* view */
@@ -46,6 +47,7 @@ struct gathering {
     } spans[MAX_SENTENCES];
     int n_span;
     struct engram_recall *r;
+    bool has_date, has_quantity; /* in the text around the names of the question */
 };
 
 static bool is_word_byte(char c) { return isalnum((unsigned char)c) || (unsigned char)c >= 128; }
@@ -96,6 +98,37 @@ static void add_sentence(struct gathering *g, struct slice s, struct slice ancho
     g->spans[g->n_span++].n = s.n;
 }
 
+/* Notes whether a text has a date (a number of four digits, or the name of a day, month or season) or a quantity (a
+ * number with a unit, or of another length). Words such as "three" count as both. */
+static void find_numbers(struct gathering *g, struct slice text) {
+    static const char *const units[] = {
+        "m",    "metre", "meter", "km",   "cm",    "kg",  "kilo", "gram",   "ton", "feet",
+        "foot", "inch",  "litre", "year", "month", "day", "hour", "minute", "an",  "percent"};
+    static const char *const dates[] = {
+        "january",   "february", "march",    "april",    "june",      "july",    "august",
+        "september", "october",  "november", "december", "monday",    "tuesday", "wednesday",
+        "thursday",  "friday",   "saturday", "sunday",   "spring",    "summer",  "autumn",
+        "winter",    "noon",     "morning",  "evening",  "yesterday", "today",   "century"};
+    static const char *const words[] = {"one",    "two",     "three",   "four", "five",
+                                        "six",    "seven",   "eight",   "nine", "ten",
+                                        "twelve", "hundred", "thousand"};
+    struct slice w, last = {NULL, 0};
+    for (size_t at = 0; next_word(text, &at, &w); last = w) {
+        bool is_unit = false;
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+            is_unit |= w.n >= strlen(units[i]) && !strncasecmp(w.p, units[i], strlen(units[i]));
+        if (last.n && isdigit((unsigned char)last.p[0]) && is_unit) g->has_quantity = true;
+        if (isdigit((unsigned char)w.p[0]) && w.n == 4) g->has_date = true;
+        else if (isdigit((unsigned char)w.p[0])) g->has_quantity = true;
+        for (size_t i = 0; i < sizeof dates / sizeof *dates; i++)
+            if (w.n >= strlen(dates[i]) && !strncasecmp(w.p, dates[i], strlen(dates[i])))
+                g->has_date = true;
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+            if (w.n == strlen(words[i]) && !strncasecmp(w.p, words[i], w.n))
+                g->has_date = g->has_quantity = true;
+    }
+}
+
 static void add_place(struct gathering *g, const struct engram_table *t, uint32_t pos,
                       struct slice anchor) {
     struct engram_doc d;
@@ -108,6 +141,7 @@ static void add_place(struct gathering *g, const struct engram_table *t, uint32_
         struct slice s = tok_piece(g->tok, d.tokens[i]);
         if (s.n) buf_put(&text, s.p, s.n);
     }
+    if (text.n) find_numbers(g, (struct slice){text.p, text.n});
     for (size_t i = 0, begin = 0; i < text.n; i++) {
         if (!is_end_of_sentence(text.p, text.n, i) && i + 1 < text.n) continue;
         add_sentence(g, (struct slice){text.p + begin, i + 1 - begin}, anchor);
@@ -240,6 +274,47 @@ static int add_candidates(struct gathering *g, const struct sentence *s, struct 
     return rc;
 }
 
+/* Questions whose answer is a date or a quantity. */
+static const struct {
+    const char *phrase;
+    bool is_date;
+} number_questions[] = {{"when was", true},     {"when were", true},  {"when did", true},
+                        {"which year", true},   {"what year", true},  {"the year", true},
+                        {"quelle annee", true}, {"quand", true},      {"how high", false},
+                        {"how tall", false},    {"how heavy", false}, {"how old", false},
+                        {"the height", false},  {"the weight", false}};
+static const char unknown[] = "Not known.";
+
+/* Returns true if the words of the question contain the words of a phrase, one after the other. */
+static bool asks(const struct gathering *g, const char *phrase) {
+    for (int i = 0; i < g->n_word; i++) {
+        const char *p = phrase;
+        int k = i;
+        while (*p && k < g->n_word) {
+            size_t n = strcspn(p, " ");
+            if (g->words[k].s.n != n || strncasecmp(g->words[k].s.p, p, n) != 0) break;
+            p += n + (p[n] == ' ');
+            k++;
+        }
+        if (!*p) return true;
+    }
+    return false;
+}
+
+/* Returns true if the text near the names of the question has neither a date nor a quantity, and the question asks
+ * for one. */
+static bool lacks_answer(const struct gathering *g) {
+    for (size_t i = 0; i < sizeof number_questions / sizeof *number_questions; i++)
+        if (asks(g, number_questions[i].phrase))
+            return !(number_questions[i].is_date ? g->has_date : g->has_quantity);
+    return false;
+}
+
+static int build_unknown(struct gathering *g, struct err *e) {
+    g->r->is_unknown = true;
+    return add_candidate(g, (struct slice){unknown, sizeof unknown - 1}, 1, e);
+}
+
 static int build(struct gathering *g, struct err *e) {
     static const char *const blanks[] = {"\n", "\n\n"};
     struct sentence s[MAX_SENTENCES];
@@ -253,6 +328,7 @@ static int build(struct gathering *g, struct err *e) {
         if (tok_is_eog(g->tok, i) || (piece.n == 1 && strchr(".,;!?\n", piece.p[0])))
             g->r->ends[g->r->n_end++] = i;
     }
+    if (lacks_answer(g)) return build_unknown(g, e);
     for (int i = 0; i < g->n_span; i++)
         s[i] = (struct sentence){.s = {g->text.p + g->spans[i].at, g->spans[i].n}};
     rank(g, s);
@@ -361,6 +437,10 @@ const struct engram_recalled *engram_follow_next(struct engram_follow *f, const 
         mass += p;
         if (f->depth == 0) f->next[k].odds *= sqrtf(p);
         sum += f->next[k].odds;
+    }
+    if (f->r && f->r->is_unknown) { /* the model would invent a number */
+        for (int32_t k = 0; k < *n; k++) f->next[k].odds = odds_unknown;
+        return f->next;
     }
     float odds = f->is_within ? odds_within : is_common ? odds_common : odds_between;
     if (f->depth == 0) { /* the model must itself give some probability to the first token */

@@ -6,7 +6,8 @@
  * of these sentences that is not in the question may begin the answer.
  * The model chooses among these candidates: the weight of a candidate is the rank of its sentence times the
  * model's probability of its first token. After the first token the sentence continues until the model is sure of
- * something else. */
+ * something else. If the question asks for a number or a date and no sentence has one, the table lacks the answer:
+ * the only candidate is then a sentence that says so, and the model has no choice. */
 #ifndef CHIMERE_ENGRAM_RECALL_H
 #define CHIMERE_ENGRAM_RECALL_H
 
@@ -24,6 +25,7 @@ struct engram_candidate {
 
 struct engram_recall {
     int32_t n, n_blank, n_end;
+    bool is_unknown;   /* the table lacks the answer */
     int32_t blanks[4]; /* tokens of line breaks, which may precede the answer */
     int32_t ends[16];  /* tokens that end a phrase or an answer */
     struct engram_candidate candidates[ENGRAM_MAX_CANDIDATES];

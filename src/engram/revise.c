@@ -63,7 +63,7 @@ int engram_revise(const char *out, const char *const *tables, size_t n,
     struct engram_builder *b = NULL;
     struct engram_info info = {0};
     int rc = open_all(t, tables, n, e);
-    struct engram_build_params p = {.memory_bytes = r->memory_bytes};
+    struct engram_build_params p = {.memory_bytes = r->memory_bytes, .refuse_empty = r->strict};
     for (size_t i = 0; i < n && !rc; i++) {
         engram_table_info(t[i], &info);
         p.tok_hash = info.tok_hash;
@@ -76,6 +76,10 @@ int engram_revise(const char *out, const char *const *tables, size_t n,
     if (!rc) rc = engram_builder_new(&b, out, &p, e);
     for (size_t i = 0; i < n && !rc; i++) rc = engram_builder_reuse(b, t[i], e);
     for (size_t i = 0; i < n && !rc; i++) rc = add_table(b, t[i], r, result, e);
+    if (!rc && r->strict && r->forget && !result->n_dropped) {
+        rc = err_set(e, CHIMERE_ENOENT, "%s: there is no source '%.200s'", tables[0], r->forget);
+        err_hint(e, "chimere engram stats lists the sources of a table");
+    }
     if (rc) engram_builder_abort(b);
     else rc = engram_builder_finish(b, e);
     for (size_t i = 0; i < n; i++) engram_table_close(t[i]);

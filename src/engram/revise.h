@@ -8,8 +8,9 @@
 struct engram_revision {
     const char *forget; /* name of a source whose documents are dropped; NULL: none */
     bool forget_below;  /* also drop sources whose names begin with it and "/" */
-    bool decay;         /* compute weights from age: */
-    int64_t now;        /*   seconds since 1970 */
+    bool strict; /* CHIMERE_ENOENT: forget names no source; CHIMERE_EINVAL: no text would be left */
+    bool decay;  /* compute weights from age: */
+    int64_t now; /*   seconds since 1970 */
     /* seconds: age at which the weight halves; age from which documents are dropped */
     double half_life, drop;
     size_t memory_bytes; /* as engram_build_params */

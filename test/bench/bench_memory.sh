@@ -34,6 +34,11 @@ for kind in same mixed other; do
     facts "articles, wording: $kind" --engram $kind.engram
 done
 
+echo "-- facts that the articles do not contain: how often the answer is that it is not known"
+"$chimere" engram build -q -o lacking.engram art/lacking art/noise >/dev/null
+"$chimere" eval -q --suite art/lacking.jsonl | tail -n +2
+"$chimere" eval -q --suite art/lacking.jsonl --engram lacking.engram | tail -n +2
+
 echo "-- other skills, $(cat items/*.jsonl | wc -l) items, without (A) and with the articles (B)"
 "$chimere" eval -q --suite items --parallel 8 --json >a.json
 "$chimere" eval -q --suite items --parallel 8 --engram mixed.engram --json >b.json

@@ -31,10 +31,14 @@ engram stats t.engram --json | grep -q '"n_doc": 4' || fail "stats"
     engram stats kine --json | grep -q "\"path\": \"$work/home" || fail "the user's own comes first"
 )
 
-# forget, twice: the second changes nothing; what came from elsewhere stays
+# forget; what came from elsewhere stays; a source that is not there is an error, and the table stays as it was
 engram forget t.engram --source texts/sub/b.txt -o f.engram | grep -q '3 documents, 1 dropped' || fail forget
-engram forget f.engram --source texts/sub/b.txt -o g.engram | grep -q '3 documents, 0 dropped' || fail forget
-cmp f.engram g.engram || fail "forgetting twice differs"
+refuses 1 "there is no source 'texts/sub/b.txt'" engram forget f.engram --source texts/sub/b.txt -o g.engram
+[ ! -e g.engram ] || fail "a table is written although nothing was forgotten"
+# a table of nothing is refused
+: >empty.txt
+refuses 1 'the table would be empty' engram build -q -o empty.engram empty.txt
+[ ! -e empty.engram ] || fail "an empty table is written"
 engram query f.engram 'the red fox' --json | grep -q '"count": 2.0' || fail "what was forgotten counts"
 
 # merge gives it back, and merging again changes nothing
@@ -82,6 +86,15 @@ grep -q '1 documents stand in the table and are left out' table || fail "overlap
 awk '/^domain/ { d = $5 < 0.85 * $4 } /^other/ { o = $5 < 1.005 * $4 } END { exit !(d && o) }' table || fail "eval: $(cat table)"
 engram stats z.engram | grep -q 'fitted *yes' || fail "weights were not written"
 engram verify z.engram >/dev/null
+
+# text that the table was built from, only slightly changed, and items whose questions it contains: a warning
+for i in 1 2 3; do sed "s/founded in/founded after $i in/" z.txt; echo '<|doc|>'; done >near.txt
+engram eval -q z.engram --in near.txt >/dev/null 2>warned
+grep -q 'warning: --in: most of the text of 3 documents is in the table' warned || fail "near text: $(cat warned)"
+printf '{"id": "%s", "skill": "z", "messages": [{"role": "user", "content": "%s"}], "max_tokens": 4, "check": {"kind": "contains", "answer": ["x"]}}\n' \
+    1 "Zubelok is a small town in the north. Zubelok lies on the river Kapipex. Is it so?" 2 "What is the highest mountain of that island, please?" >held.jsonl
+"$CHIMERE" eval -q --suite held.jsonl --engram z.engram >/dev/null 2>warned
+grep -q 'contains the questions of 1 of 2 items' warned || fail "held items: $(cat warned)"
 
 # bad input
 head -c 1000 t.engram >cut.engram

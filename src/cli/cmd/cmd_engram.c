@@ -211,6 +211,7 @@ static struct engram_build_params build_params(const struct cfg *c, const struct
     return (struct engram_build_params){.tok_hash = tok_hash(tok),
                                         .n_vocab = tok_n_vocab(tok),
                                         .memory_bytes = (size_t)cfg_bytes(c, "memory"),
+                                        .refuse_empty = true,
                                         .progress = begun ? show_index : NULL,
                                         .ud = begun};
 }
@@ -322,7 +323,7 @@ static int run_merge(const struct cfg *c, struct err *e) {
         rc = engram_args_table(c, cfg_pos(c, (int)n + 1), paths[n], sizeof paths[n], e);
         in[n] = paths[n];
     }
-    struct engram_revision r = {.forget = NULL};
+    struct engram_revision r = {.strict = true};
     return rc ? rc : revise(c, out, in, n, &r, e);
 }
 
@@ -348,7 +349,7 @@ static int run_decay(const struct cfg *c, struct err *e) {
 }
 
 static int run_forget(const struct cfg *c, struct err *e) {
-    struct engram_revision r = {.forget = cfg_str(c, "source")};
+    struct engram_revision r = {.forget = cfg_str(c, "source"), .strict = true};
     if (!r.forget) return err_set(e, CHIMERE_EINVAL, "forget: --source ID is missing");
     return revise_one(c, &r, e);
 }

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "cli/args/engram_args.h"
+#include "engram/held.h"
 #include "engram/ingest.h"
 #include "eval/mixture.h"
 #include "model/vocab.h"
@@ -21,7 +22,7 @@ struct half {
 
 struct texts {
     struct half halves[2]; /* even documents, odd ones */
-    size_t n_doc, n_known, limit;
+    size_t n_doc, n_known, n_held, limit;
     const struct engram_table *t;
     const uint64_t *known; /* borrowed, sorted: hashes of the table's documents */
     size_t n_table;
@@ -41,6 +42,7 @@ static int take_doc(void *ud, const int32_t *ids, size_t n, struct err *e) {
         t->n_known++; /* the table contains it: left out */
         return 0;
     }
+    t->n_held += engram_is_held(t->t, ids, n);
     struct half *h = &t->halves[t->n_doc++ % 2];
     if (n < 2 || n > INT32_MAX || (t->limit && h->n_tok + n > t->limit)) return 0;
     if (h->n == h->cap) {
@@ -83,6 +85,11 @@ static int read_texts(const struct cfg *c, const char *option, const struct tok 
     }
     if (t->n_known)
         printf("--%s: %zu documents stand in the table and are left out\n", option, t->n_known);
+    if (t->n_held)
+        fprintf(stderr,
+                "warning: --%s: most of the text of %zu documents is in the table: the figures say "
+                "how well it remembers them\n",
+                option, t->n_held);
     return 0;
 }
 
@@ -195,7 +202,7 @@ int engram_eval(const struct cfg *c, struct err *e) {
     rc = vocab_load(&tok, x.m->gguf, e);
     if (!rc) rc = engram_table_open(&t, path, tok_hash(tok), tok_n_vocab(tok), e);
     if (!rc) {
-        x.t = t;
+        x.t = texts[0].t = texts[1].t = t;
         texts[0].n_table = texts[1].n_table = known_docs(t, &known);
         texts[0].known = texts[1].known = known;
         rc = read_texts(c, "in", tok, &texts[0], e);

@@ -9,10 +9,13 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/args/chat_args.h"
+#include "cli/args/engram_args.h"
 #include "cli/eval_code.h"
 #include "cli/eval_remote.h"
 #include "cli/eval_strategy.h"
+#include "backend/request.h"
 #include "engine/plan.h"
+#include "engram/held.h"
 #include "eval/harness.h"
 #include "eval/perplexity.h"
 #include "model/vocab.h"
@@ -119,6 +122,44 @@ static int remember(void *ud, const json_t *messages, struct ngram_memory **out,
     return chat_rig_memory(&x->r, x->c, messages, out, e);
 }
 
+/* Returns the number of items whose question is in the table. */
+static size_t count_held(const struct engram_table *t, const struct tok *tok, const json_t *items) {
+    size_t i, n_held = 0;
+    json_t *item;
+    json_array_foreach((json_t *)items, i, item) {
+        int32_t *ids = NULL;
+        size_t n = 0;
+        char *text = request_question(json_object_get(item, "messages"), &(bool){false});
+        if (text && !tok_encode(tok, text, strlen(text), false, false, &ids, &n, NULL))
+            n_held += engram_is_held(t, ids, n);
+        mem_free(ids);
+        mem_free(text);
+    }
+    return n_held;
+}
+
+/* Warns about tables that contain the items themselves. */
+static int warn_held(const struct cfg *c, const struct tok *tok, const json_t *items,
+                     struct err *e) {
+    const char *const *tables;
+    size_t n = cfg_list(c, "engram", &tables);
+    char path[4096];
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++) {
+        struct engram_table *t = NULL;
+        rc = engram_args_table(c, tables[i], path, sizeof path, e);
+        if (!rc) rc = engram_table_open(&t, path, tok_hash(tok), tok_n_vocab(tok), e);
+        size_t n_held = rc ? 0 : count_held(t, tok, items);
+        if (n_held)
+            fprintf(stderr,
+                    "warning: --engram %s: the table contains the questions of %zu of %zu items: "
+                    "the score says how well it remembers them\n",
+                    tables[i], n_held, json_array_size(items));
+        engram_table_close(t);
+    }
+    return rc;
+}
+
 static int encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t **ids, size_t *n,
                   struct err *e) {
     bool in_think;
@@ -157,7 +198,8 @@ static int eval_skills(const struct cfg *c, struct err *e) {
     int32_t n_seq = (int32_t)cfg_int(c, "parallel");
     if (!rc) rc = chat_rig_open(r, c, n_seq, e);
     if (!rc) {
-        if (by_strategy) rc = eval_strategy_open(&way, r, n_seq, e);
+        rc = warn_held(c, r->tok, items, e);
+        if (!rc && by_strategy) rc = eval_strategy_open(&way, r, n_seq, e);
         const struct eval_host by = {.answer = eval_strategy_answer,
                                      .ud = &way,
                                      .n_worker = n_worker(&way.strategy, n_seq),
