@@ -7,31 +7,12 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "strategy/strategy_check.h"
 #include "tools/sandbox.h"
 
 #define PYTHON "/usr/bin/python3"
 
 enum { MAX_PROGRAM = 1 << 20, MAX_OUTPUT = 64 << 10 };
-
-struct slice eval_code_program(const char *text, size_t n) {
-    struct slice best = {text, n};
-    bool any = false, any_python = false;
-    for (size_t at = 0; at + 3 <= n;) {
-        const char *open = memmem(text + at, n - at, "```", 3);
-        const char *line = open ? memchr(open, '\n', (size_t)(text + n - open)) : NULL;
-        if (!line) break;
-        bool is_python = (size_t)(line - open) >= 5 && !memcmp(open + 3, "py", 2);
-        const char *close = memmem(line, (size_t)(text + n - line), "```", 3);
-        const char *end = close ? close : text + n; /* no closing fence: the answer was cut */
-        if (is_python || !any_python)
-            best = (struct slice){line + 1, (size_t)(end - line - (end > line ? 1 : 0))};
-        if (is_python) any_python = true;
-        any = true;
-        if (!close) break;
-        at = (size_t)(close - text) + 3;
-    }
-    return any ? best : (struct slice){text, n};
-}
 
 /* Appends the tests and a statement that prints a random mark. A program that ends before its tests cannot print
  * the mark, because it does not know it. */
@@ -58,7 +39,7 @@ int eval_code_judge(const json_t *item, const char *text, size_t n, bool *right,
     sandbox_defaults(&job.limits);
     /* a program of more than a megabyte is a wrong answer, not an error */
     int rc = 0;
-    if (!write_program(&program, item, eval_code_program(text, n), mark)) {
+    if (!write_program(&program, item, strategy_program(text, n), mark)) {
         job.input = program.p;
         job.n_input = program.n;
         rc = sandbox_run(&job, &output, &r, e);

@@ -6,11 +6,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "base/str.h"
 
-/* Returns a view of the program in an answer: its last fenced block of Python, or its last fenced block, or the
- * whole answer. */
-struct slice eval_code_program(const char *text, size_t n);
 /* Like eval_host.judge. CHIMERE_ENOENT: Python is not installed; CHIMERE_EREFUSED: no sandbox is available. */
 int eval_code_judge(const json_t *item, const char *text, size_t n, bool *right, struct err *e);
 

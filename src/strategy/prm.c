@@ -253,6 +253,9 @@ int prm_score(const struct prm_use *u, struct prm_item *items, int32_t n, struct
         *x = (struct hearing){.tok = model ? model->tok : NULL,
                               .marks = mem_alloc_array(MAX_MARKS, sizeof *x->marks)};
         rc = pose(&items[n_posed], x, e);
+        int32_t share = u->max_tokens / n;
+        if (u->max_tokens && x->request.max_tokens > share)
+            x->request.max_tokens = share > 0 ? share : 1;
         if (!x->marks) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
         b[n_posed] = (struct batch_item){.request = &x->request, .on_token = hear, .ud = x};
     }

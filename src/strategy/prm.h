@@ -64,6 +64,7 @@ struct prm_use {
     struct backend *backend; /* borrowed: the judge */
     _Atomic bool *cancelled; /* borrowed; may be NULL */
     int64_t deadline_ns;     /* 0: none */
+    int32_t max_tokens;      /* of all verdicts together; 0: no limit */
 };
 /* Judges all items, at most BATCH_MAX. An item that failed or was late has the neutral score and `failed` set.
  * Returns CHIMERE_E* only if memory is short. */

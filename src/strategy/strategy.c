@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "backend/call.h"
-#include "strategy/strategy_impl.h"
+#include "strategy/strategy_budget.h"
+#include "strategy/strategy_check.h"
 
 enum { DEFAULT_TOKENS = 1024 };
 
@@ -24,6 +25,7 @@ static int run_greedy(const struct strategy_use *u, struct strategy_result *r, s
     strategy_ask(u, 0, &a);
     a.max_tokens = u->strategy->max_tokens ? u->strategy->max_tokens : u->request->max_tokens;
     a.sampling.temperature = 0;
+    if (u->strategy->tokens) strategy_limit(u, r, &a, 1);
     struct call c = {.backend = u->backend,
                      .request = &a,
                      .on_event = u->on_event,
@@ -76,6 +78,8 @@ static const struct strategy_row rows[] = {
     {"best_of_n", "n answers, the one that the verifier likes best", {.n = 8, SAMPLED}, strategy_best, false},
     {"dvts", "n / width trees, grown step by step, each keeping the step that the verifier likes best", {.n = 8, TREE, SAMPLED}, strategy_dvts, true},
     {"beam", "n ways at a time, grown step by step, the n / width best of all kept", {.n = 8, TREE, SAMPLED}, strategy_beam, true},
+    {"consistent", "n texts, the one that has most in common with the others", {.n = 8, SAMPLED}, strategy_consistent, false},
+    {"tested", "n programs, the one that passes most tests", {.n = 8, SAMPLED}, strategy_tested, false},
     {"weighted", "n answers, votes that weigh what the verifier thinks of them", {.n = 8, SAMPLED}, strategy_weighted, false},
 };
 /* clang-format on */
@@ -96,6 +100,7 @@ static const struct key keys[] = {
     {"steps", offsetof(struct strategy, steps), false, true, 1, STRATEGY_MAX_STEPS},
     {"step_tokens", offsetof(struct strategy, step_tokens), false, true, 1, 4096},
     {"max_tokens", offsetof(struct strategy, max_tokens), false, false, 1, 1 << 20},
+    {"tokens", offsetof(struct strategy, tokens), false, false, 1, INT32_MAX},
     {"temperature", offsetof(struct strategy, temperature), true, false, 0, 2},
     {"top_p", offsetof(struct strategy, top_p), true, false, 0.01, 1},
 };
@@ -233,6 +238,7 @@ void strategy_ask(const struct strategy_use *u, int32_t i, struct request *out) 
     out->sampling.seed += (uint64_t)i;
     out->sampling.temperature = (float)s->temperature;
     out->sampling.top_p = (float)s->top_p;
+    out->has_temperature = out->has_top_p = true;
     if (s->n > 1) {
         out->probs = false; /* tokens of a candidate cannot be shown before it has won */
         out->sampling.n_probs = 0;
@@ -240,6 +246,20 @@ void strategy_ask(const struct strategy_use *u, int32_t i, struct request *out) 
     }
     if (s->max_tokens) out->max_tokens = s->max_tokens;
     else if (out->max_tokens <= 0) out->max_tokens = DEFAULT_TOKENS;
+}
+
+int32_t strategy_left(const struct strategy_use *u, const struct strategy_result *r) {
+    if (!u->strategy->tokens) return INT32_MAX;
+    int64_t left = u->strategy->tokens - strategy_generated(&r->cost);
+    return left > 0 ? (int32_t)left : 0;
+}
+
+bool strategy_limit(const struct strategy_use *u, const struct strategy_result *r,
+                    struct request *asks, int32_t n) {
+    int32_t share = strategy_left(u, r) / n;
+    for (int32_t i = 0; i < n; i++)
+        if (asks[i].max_tokens <= 0 || asks[i].max_tokens > share) asks[i].max_tokens = share;
+    return share > 0;
 }
 
 static void take(struct candidate *c, struct batch_item *it) {
@@ -263,6 +283,9 @@ int strategy_sample(const struct strategy_use *u, struct candidate *c, int32_t n
         strategy_ask(u, i, &asks[i]);
         items[i] = (struct batch_item){.request = &asks[i]};
     }
+    if (!rc && !strategy_limit(u, r, asks, n))
+        rc = err_set(e, CHIMERE_EINVAL, "strategy: tokens: expected at least %d, one per candidate",
+                     n);
     if (!rc) {
         struct batch b = {.backend = u->backend,
                           .items = items,

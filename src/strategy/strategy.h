@@ -27,6 +27,7 @@ struct strategy {
     int32_t width;                  /* trees: number of continuations per branch and round */
     int32_t steps, step_tokens;     /* trees: upper limits */
     int32_t max_tokens; /* per candidate; 0: the request's limit, or 1024 if the request has none */
+    int32_t tokens;     /* of all calls together, also those of the verifier; 0: no limit */
     double temperature, top_p; /* for the candidates */
 };
 

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "strategy/prm.h"
+#include "strategy/strategy_budget.h"
 #include "strategy/strategy_impl.h"
 
 /* Builds the text for the verifier: the answer, preceded by the thinking if the answer alone has no steps. */
@@ -48,9 +49,11 @@ int strategy_judge(const struct strategy_use *u, struct candidate *c, int32_t n,
         if (!items[m].solution) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
         who[m++] = i;
     }
-    if (!rc && m && !strategy_over(u)) {
+    int32_t left = strategy_left(u, r);
+    if (!rc && m && left >= m && !strategy_over(u)) {
         const struct prm_use use = {.backend = u->verifier ? u->verifier : u->backend,
                                     .cancelled = u->cancelled,
+                                    .max_tokens = left == INT32_MAX ? 0 : left,
                                     .deadline_ns = strategy_deadline(u)};
         rc = prm_score(&use, items, m, e);
         for (int32_t k = 0; k < m && !rc; k++) {

@@ -16,6 +16,7 @@
 
 #include "base/mem.h"
 #include "strategy/prm.h"
+#include "strategy/strategy_budget.h"
 #include "strategy/strategy_impl.h"
 
 enum { MAX_DONE = 2 * STRATEGY_MAX_N };
@@ -42,6 +43,7 @@ struct tree {
     int32_t n_done;
     int32_t max_tokens; /* limit of an answer */
     int32_t round;
+    bool spent; /* no tokens are left */
 };
 
 static const char *const step_ends[] = {"\n", ". ", "; "};
@@ -131,7 +133,10 @@ static int grow(struct tree *t, struct err *e) {
         items[m] = (struct batch_item){.request = a};
         who[m++] = to;
     }
-    if (!rc && m) {
+    if (!rc && m && !strategy_limit(t->u, t->r, asks, m)) {
+        for (int32_t i = 0; i < m; i++) who[i]->alive = false;
+        t->spent = true;
+    } else if (!rc && m) {
         struct batch b = {.backend = t->u->backend,
                           .items = items,
                           .n = m,
@@ -176,9 +181,11 @@ static int judge(struct tree *t, struct err *e) {
                                      .before = b->critique.n ? b->critique.p : NULL};
         who[m++] = i;
     }
-    if (!rc && m && !strategy_over(t->u)) {
+    int32_t left = strategy_left(t->u, t->r);
+    if (!rc && m && left >= m && !strategy_over(t->u)) {
         const struct prm_use use = {.backend = t->u->verifier ? t->u->verifier : t->u->backend,
                                     .cancelled = t->u->cancelled,
+                                    .max_tokens = left == INT32_MAX ? 0 : left,
                                     .deadline_ns = strategy_deadline(t->u)};
         rc = prm_score(&use, items, m, e);
         for (int32_t k = 0; k < m && !rc; k++) {
@@ -314,7 +321,7 @@ static int run(const struct strategy_use *u, bool pool, struct strategy_result *
         }
         if (!rc && (choose || t.n_kept > 1)) rc = judge(&t, e);
         if (!rc) rc = keep(&t, pool, e);
-        if (strategy_over(u)) break;
+        if (strategy_over(u) || t.spent) break;
     }
     double share = 0;
     if (!rc) take_unfinished(&t);

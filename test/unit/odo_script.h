@@ -59,8 +59,10 @@ static inline void *script_work(void *ud) {
                         : s->at < s->n ? s->replies[s->at++]
                                        : "out of script";
     pthread_mutex_unlock(&s->lock);
-    struct generation_end end = {.finish = FINISH_STOP,
-                                 .stats = {.n_prompt = 10, .n_generated = 5}};
+    int32_t most = r->request->max_tokens;
+    struct generation_end end = {
+        .finish = FINISH_STOP,
+        .stats = {.n_prompt = 10, .n_generated = most > 0 && most < 5 ? most : 5}};
     struct err failed = {0};
     if (!strcmp(reply, "fail")) {
         err_set(&failed, CHIMERE_EDEVICE, "the script says so");

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "backend/remote.h"
-#include "strategy/strategy_impl.h"
+#include "strategy/strategy_check.h"
 
 #include "loopback.h"
 #include "odo_script.h"
@@ -146,6 +146,90 @@ static void test_majority(void **state) {
     assert_int_equal(b.r.cost.n_call, 5);
     assert_int_equal(strategy_generated(&b.r.cost), 20); /* the one that failed wrote nothing */
     bed_close(&b);
+}
+
+static const char *nonsense(struct script *s, const json_t *messages);
+
+/* All calls of a strategy together, also those of the verifier, stay within its tokens. */
+static void test_tokens(void **state) {
+    (void)state;
+    static const char *const specs[] = {
+        "majority:n=4",     "best_of_n:n=4",  "weighted:n=4", "dvts:n=4,width=2",
+        "beam:n=4,width=2", "consistent:n=4", "greedy"};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
+        for (int tokens = 1; tokens < 80; tokens += 3) {
+            struct bed b;
+            char spec[64];
+            snprintf(spec, sizeof spec, "%s%stokens=%d", specs[i],
+                     strchr(specs[i], ':') ? "," : ":", tokens);
+            bed_open(&b, spec, NULL, 0);
+            b.script.choose = nonsense;
+            struct err e = {0};
+            int rc = go(&b, &e);
+            if (rc && (rc != CHIMERE_EINVAL || tokens >= 4)) fail_msg("%s: %s", spec, e.text);
+            if (strategy_generated(&b.r.cost) > tokens)
+                fail_msg("%s: %d tokens", spec, (int)strategy_generated(&b.r.cost));
+            bed_close(&b);
+        }
+}
+
+/* The text that agrees most with the others is chosen. */
+static void test_consistent(void **state) {
+    (void)state;
+    static const char *const replies[] = {
+        "Bread rises because yeast makes gas in the dough.", "I like trains and rivers.",
+        "Yeast makes gas, and so the dough of bread rises.", "The yeast in the dough makes gas."};
+    struct bed b;
+    bed_open(&b, "consistent:n=4", replies, 4);
+    assert_int_equal(go(&b, NULL), 0);
+    assert_non_null(strcasestr(said(&b), "yeast"));
+    assert_true(b.r.score > 0.3 && b.r.score < 1);
+    assert_string_equal(seen(&b), said(&b));
+    bed_close(&b);
+    assert_true(strategy_overlap("a b c", 5, "A, B; C!", 8) == 1);
+    assert_true(strategy_overlap("a b", 3, "c d", 3) == 0);
+    assert_true(strategy_overlap("", 0, "", 0) == 0);
+    assert_true(strategy_overlap("a a b", 5, "a b", 3) == 0.8);
+}
+
+/* Programs are run with the question's tests, or with those that the model writes. */
+static void test_tested(void **state) {
+    (void)state;
+    static const char *const replies[] = {
+        "def add(a, b): return a - b", "def add(a, b): return a + b", "def add(a, b) return",
+        "assert add(1, 2) == 3"}; /* the script has no line ends within a reply */
+    struct slice tests[STRATEGY_MAX_TESTS];
+    static const char lines[] = "so:\n  `assert f(1) == 2`\nassert x\nassertion\nassert ";
+    assert_int_equal(strategy_tests(lines, sizeof lines - 1, tests), 2);
+    assert_int_equal((int)tests[0].n, 16);
+    static const char fenced[] = "Text\n```python\nx = 1\n```\nMore\n```\ny\n```";
+    struct slice program = strategy_program(fenced, sizeof fenced - 1);
+    assert_int_equal((int)program.n, 6);
+    assert_memory_equal(program.p, "x = 1", 5);
+    if (access("/usr/bin/python3", X_OK)) {
+        puts("skip: /usr/bin/python3 is not installed: apt-get install python3");
+        return;
+    }
+    static const char *const questions[] = {
+        "Write add(a, b).\nassert add(3, 4) == 7\nassert add(0, 0) == 0", "Write add(a, b)."};
+    for (int i = 0; i < 2; i++) {
+        struct bed b;
+        struct err e = {0};
+        bed_open(&b, "tested:n=3", replies, 4);
+        json_decref(b.request.messages);
+        b.request.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", questions[i]);
+        int rc = go(&b, &e);
+        if (rc == CHIMERE_EREFUSED) {
+            puts("skip: the kernel forbids sandboxes: allow user namespaces");
+            bed_close(&b);
+            return;
+        }
+        if (rc) fail_msg("%s", e.text);
+        assert_non_null(strstr(said(&b), "a + b"));
+        assert_true(b.r.score == 1);
+        assert_int_equal(b.r.cost.n_call, 3 + i);
+        bed_close(&b);
+    }
 }
 
 static void test_all_fail(void **state) {
@@ -387,13 +471,14 @@ static void test_tree_remote(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse),       cmocka_unit_test(test_key),
-        cmocka_unit_test(test_greedy),      cmocka_unit_test(test_majority),
-        cmocka_unit_test(test_all_fail),    cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_cancel),      cmocka_unit_test(test_tools_refused),
-        cmocka_unit_test(test_best),        cmocka_unit_test(test_tree),
-        cmocka_unit_test(test_tree_fails),  cmocka_unit_test(test_tree_bounds),
-        cmocka_unit_test(test_tree_remote),
+        cmocka_unit_test(test_parse),         cmocka_unit_test(test_key),
+        cmocka_unit_test(test_greedy),        cmocka_unit_test(test_majority),
+        cmocka_unit_test(test_tokens),        cmocka_unit_test(test_consistent),
+        cmocka_unit_test(test_tested),        cmocka_unit_test(test_all_fail),
+        cmocka_unit_test(test_deadline),      cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_tools_refused), cmocka_unit_test(test_best),
+        cmocka_unit_test(test_tree),          cmocka_unit_test(test_tree_fails),
+        cmocka_unit_test(test_tree_bounds),   cmocka_unit_test(test_tree_remote),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
