@@ -153,6 +153,16 @@ int odo_calibrate(const struct cfg *c, struct odo *o, struct backend *bare, int3
     if (!rc) rc = card_write(NULL, bare->name, &card, (int64_t)json_array_size(items), e);
     if (!rc) {
         print_arms(json_object_get(out, "arms"));
+        const json_t *facts = json_object_get(out, "facts"), *judge = json_object_get(out, "judge");
+        printf(
+            "\nfacts: %lld of %lld messages right, %lld invented, %lld of %lld pairs right: %s\n",
+            whole(facts, "read"), whole(facts, "messages"), whole(facts, "invented"),
+            whole(facts, "pairs_right"), whole(facts, "pairs"),
+            card.facts ? "the model decides what to remember" : "rules decide what to remember");
+        printf("grades: a right answer has the higher grade with probability %.2f "
+               "(%lld right, %lld wrong): %s\n",
+               real(judge, "auc"), whole(judge, "right"), whole(judge, "wrong"),
+               card.judge ? "they count" : "they do not count");
         static const char *const only = "only if a request names them";
         printf("\n%s: tools of pipelines %s, prompts of pipelines %s, documents %s\n", bare->name,
                card.tools ? "are offered" : only, card.prompts ? "are used" : only,

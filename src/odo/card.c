@@ -53,6 +53,8 @@ int card_read(const char *path, const char *model, struct odo_card *card, bool *
         card->tools = json_is_true(json_object_get(one, "tools"));
         card->prompts = json_is_true(json_object_get(one, "prompts"));
         card->no_documents = json_is_false(json_object_get(one, "documents"));
+        card->facts = json_is_true(json_object_get(one, "facts"));
+        card->judge = json_is_true(json_object_get(one, "judge"));
     }
     json_decref(all);
     return rc;
@@ -65,9 +67,10 @@ int card_write(const char *path, const char *model, const struct odo_card *card,
     int rc = path_of(path, file, e);
     if (!rc) rc = read_all(file, &all, e);
     if (rc) return rc;
-    json_t *one = json_pack("{s:b, s:b, s:b, s:I, s:I}", "tools", card->tools, "prompts",
-                            card->prompts, "documents", !card->no_documents, "items",
-                            (json_int_t)n_item, "at", (json_int_t)time(NULL));
+    json_t *one =
+        json_pack("{s:b, s:b, s:b, s:b, s:b, s:I, s:I}", "tools", card->tools, "prompts",
+                  card->prompts, "documents", !card->no_documents, "facts", card->facts, "judge",
+                  card->judge, "items", (json_int_t)n_item, "at", (json_int_t)time(NULL));
     char *text =
         one && !json_object_set_new(all, model, one) ? json_dumps(all, JSON_INDENT(1)) : NULL;
     json_decref(all);

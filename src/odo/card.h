@@ -16,6 +16,8 @@ struct odo_card {
     bool prompts;
     /* passages of an index that the request did not ask for make its answers worse */
     bool no_documents;
+    bool facts; /* it finds in a message what should be remembered (facts/facts.h) */
+    bool judge; /* its grades tell right answers from wrong ones */
 };
 
 /* path NULL: "cards.json" of the user's data folder. If the folder, the file or the model is missing, *card is all

@@ -38,7 +38,7 @@ void history_free(struct history *h) {
     mem_free(h);
 }
 
-size_t history_scores(struct history *h, const char *route, double *scores) {
+size_t history_scores(struct history *h, const char *route, bool judged, double *scores) {
     int64_t now = clock_ns();
     if (!h->store || strlen(route) >= INTENT_MAX_NAME) return 0;
     pthread_mutex_lock(&h->lock);
@@ -52,7 +52,7 @@ size_t history_scores(struct history *h, const char *route, double *scores) {
     }
     if (strcmp(k->route, route) != 0 || k->until_ns < now) {
         struct err e = {0};
-        if (store_score_last(h->store, route, k->scores, &k->n, &e))
+        if (store_score_last(h->store, route, judged, k->scores, &k->n, &e))
             log_warn("odo: scores: %s", e.text);
         memcpy(k->route, route, strlen(route) + 1);
         k->until_ns = now + (int64_t)HISTORY_KEEP_S * 1000000000;

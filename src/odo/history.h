@@ -5,6 +5,7 @@
 #ifndef CHIMERE_ODO_HISTORY_H
 #define CHIMERE_ODO_HISTORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -17,7 +18,8 @@ enum { HISTORY_KEEP_S = 10 };
 int history_new(struct history **out, struct store *s,
                 struct err *e); /* s: borrowed; may be NULL */
 void history_free(struct history *h);
-/* Writes the scores to scores [STORE_MAX_SCORES] (store/score.h) and returns their number; 0 if the store fails. */
-size_t history_scores(struct history *h, const char *route, double *scores);
+/* Writes the scores to scores [STORE_MAX_SCORES] (store/score.h) and returns their number; 0 if the store fails.
+ * judged: also the grades of the model, which count only if its card says that it can judge. */
+size_t history_scores(struct history *h, const char *route, bool judged, double *scores);
 
 #endif

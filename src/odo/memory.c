@@ -6,10 +6,11 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "odo/facts/fact.h"
 #include "tools/tool.h"
 #include "retrieval/words.h"
 
-enum { POOL = 24, MAX_FACTS = 16 };
+enum { POOL = 24, MAX_FACTS = 16, MAX_REPLACED = 16 };
 
 void memory_owner(const char *owner, const char *user, char out[MEMORY_MAX_OWNER]) {
     bool local = !owner || !*owner || str_starts(owner, "127.") || !strcmp(owner, "::1");
@@ -79,12 +80,38 @@ static int take_fact(const char *text, size_t n, char **own, struct err *e) {
     return *own ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
 
+struct older {        /* the facts that a new one contradicts */
+    const char *text; /* view: the new fact */
+    int64_t id, v[MAX_REPLACED];
+    int n;
+};
+
+static int find_older(void *ud, const struct store_memory *m) {
+    struct older *o = ud;
+    if (m->kind != STORE_FACT || m->id == o->id || !fact_contradicts(m->text, o->text)) return 0;
+    o->v[o->n++] = m->id;
+    return o->n == MAX_REPLACED;
+}
+
+/* The older facts are read before they are changed, because the store is locked while it lists. */
+static int replace_older(struct store *s, const char *owner, int64_t id, const char *text,
+                         struct err *e) {
+    struct older o = {.text = text, .id = id};
+    int rc = store_memory_list(s, owner, STORE_HOLDING, STORE_MAX_MEMORIES, find_older, &o, e);
+    if (rc > 0) rc = 0;
+    for (int i = 0; i < o.n && !rc; ++i) rc = store_memory_replace(s, owner, o.v[i], id, e);
+    return rc;
+}
+
 int memory_keep_fact(struct store *s, const char *owner, const char *text, size_t n, bool pinned,
                      int64_t *id, struct err *e) {
     char *own;
+    int64_t number = 0;
     int rc = take_fact(text, n, &own, e);
     struct store_memory m = {.owner = owner, .kind = STORE_FACT, .text = own, .pinned = pinned};
-    if (!rc) rc = keep(s, &m, id, e);
+    if (!rc) rc = keep(s, &m, &number, e);
+    if (!rc) rc = replace_older(s, owner, number, own, e);
+    if (id) *id = number;
     mem_free(own);
     return rc;
 }
@@ -170,8 +197,9 @@ static int take(void *ud, const struct store_memory *m) {
 
 int memory_recall(struct store *s, struct memory_recall *r, struct buf *out, struct err *e) {
     struct pick p = {.r = r, .out = out};
-    int rc = store_memory_list(s, r->owner, true, POOL, take, &p, e);
+    int rc = store_memory_list(s, r->owner, STORE_PINS, POOL, take, &p, e);
     if (rc) return rc;
+    bool all = !r->question || fact_asks_all(r->question);
     if (r->question) words_of(&p.words, r->question, strnlen(r->question, 4096));
     struct buf b;
     buf_init(&b, 8192);
@@ -181,20 +209,24 @@ int memory_recall(struct store *s, struct memory_recall *r, struct buf *out, str
     if (p.words.n && !b.failed) rc = store_memory_match(s, r->owner, b.p, POOL, take, &p, e);
     buf_fini(&b);
     p.by_words = false;
-    if (!rc) rc = store_memory_list(s, r->owner, false, 4 * POOL, take, &p, e);
+    if (!rc && all) rc = store_memory_list(s, r->owner, STORE_HOLDING, 4 * POOL, take, &p, e);
     return rc > 0 ? 0 : rc;
 }
 
 static int put_row(void *ud, const struct store_memory *m) {
-    return json_array_append_new(ud, json_pack("{s:I, s:s, s:s, s:b, s:I}", "id", (json_int_t)m->id,
-                                               "kind", m->kind == STORE_FACT ? "fact" : "talk",
-                                               "text", m->text, "pinned", m->pinned, "created",
-                                               (json_int_t)(m->at_ms / 1000)));
+    json_t *o = json_pack("{s:I, s:s, s:s, s:b, s:I}", "id", (json_int_t)m->id, "kind",
+                          m->kind == STORE_FACT ? "fact" : "talk", "text", m->text, "pinned",
+                          m->pinned, "created", (json_int_t)(m->at_ms / 1000));
+    if (o && m->replaced_by)
+        json_object_set_new(o, "replaced_by", json_integer((json_int_t)m->replaced_by));
+    return json_array_append_new(ud, o);
 }
 
-int memory_list(struct store *s, const char *owner, int32_t most, json_t **out, struct err *e) {
+int memory_list(struct store *s, const char *owner, bool history, int32_t most, json_t **out,
+                struct err *e) {
+    enum store_memory_which which = history ? STORE_WITH_HISTORY : STORE_HOLDING;
     *out = json_array();
-    int rc = *out ? store_memory_list(s, owner, false, most, put_row, *out, e)
+    int rc = *out ? store_memory_list(s, owner, which, most, put_row, *out, e)
                   : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) return 0;
     json_decref(*out);

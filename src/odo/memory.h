@@ -2,8 +2,9 @@
  *
  * A fact is something that a user wants to keep. It is stored by a sentence ("Remember that ..."), a tool, a
  * request or a command. A talk is a question with its answer, stored if a pipeline or a request asks for it.
- * A prompt gets pinned facts first, then entries that share words with the question, then the newest facts, until
- * a token budget is used up. A user's memory is never shown to another user: each function takes the owner. Any
+ * A fact that contradicts an older one (facts/fact.h) replaces it; the older one stays in the history. A prompt gets
+ * pinned facts first, then entries that share words with the question, until a token budget is used up. If the
+ * question is about everything that is remembered, it gets the newest facts too. A user's memory is never shown to another user: each function takes the owner. Any
  * thread. */
 #ifndef CHIMERE_ODO_MEMORY_H
 #define CHIMERE_ODO_MEMORY_H
@@ -27,7 +28,8 @@ void memory_owner(const char *owner, const char *user, char out[MEMORY_MAX_OWNER
  * none. */
 bool memory_told(const char *question, const char **fact, size_t *n);
 
-/* *id may be NULL. The text is trimmed. CHIMERE_EINVAL: empty, too long or not UTF-8. */
+/* *id may be NULL. The text is trimmed. Facts that it contradicts are replaced. CHIMERE_EINVAL: empty, too long or
+ * not UTF-8. */
 int memory_keep_fact(struct store *s, const char *owner, const char *text, size_t n, bool pinned,
                      int64_t *id, struct err *e);
 int memory_edit_fact(struct store *s, const char *owner, int64_t id, const char *text, size_t n,
@@ -36,7 +38,7 @@ int memory_keep_talk(struct store *s, const char *owner, const char *question, c
                      size_t n_answer, bool tainted, int64_t *id, struct err *e);
 
 struct memory_recall {
-    const char *owner, *question; /* view; question NULL: only pinned and newest facts */
+    const char *owner, *question; /* view; question NULL: pinned and newest facts */
     int32_t max_tokens;
     /* counts tokens; NULL: estimated from bytes */
     int32_t (*count)(void *ud, const char *text, size_t n);
@@ -48,8 +50,10 @@ struct memory_recall {
 /* Appends lines "- TEXT"; appends nothing if no entry fits. */
 int memory_recall(struct store *s, struct memory_recall *r, struct buf *out, struct err *e);
 
-/* [{"id", "kind", "text", "pinned", "created"}]; a new reference. */
-int memory_list(struct store *s, const char *owner, int32_t most, json_t **out, struct err *e);
+/* [{"id", "kind", "text", "pinned", "created", "replaced_by"}]; a new reference. history: also replaced facts, which
+ * alone have "replaced_by". */
+int memory_list(struct store *s, const char *owner, bool history, int32_t most, json_t **out,
+                struct err *e);
 /* The tools "remember" and "recall", for the owner of each call. */
 int memory_add_tools(struct store *s, struct tool_set *tools, struct err *e);
 

@@ -23,6 +23,8 @@
 #include "odo/quality.h"
 #include "store/decision.h"
 
+enum { ODO_MAX_TOKENS = 4096 /* limit of an answer if the request sets none */ };
+
 static struct odo_run *run_of(struct generation *r) { return (struct odo_run *)r; }
 
 /* Writes one row per started request. Arguments of tools are left out, because they may contain the user's own
@@ -48,6 +50,8 @@ static void log_decision(struct odo_run *r) {
 static void run_fini(struct odo_run *r) {
     if (!r) return;
     if (r->threaded) pthread_join(r->thread, NULL);
+    if (r->reads_facts && r->started && !r->tainted && !r->tainted_local)
+        facts_post(r->odo->facts, r->owner, r->question);
     log_decision(r);
     if (r->direct) r->direct->backend->ops->free(r->direct);
     pipeline_release(r->set);
@@ -494,6 +498,7 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
         rc = examples_open(&o->examples, p->store, (uint64_t)docs_embedder(p->docs),
                            docs_n_vec(p->docs), e);
     if (!rc && p->store && p->backend) rc = quality_open(&o->quality, p->backend, p->store, e);
+    if (!rc && p->store && p->backend) rc = facts_open(&o->facts, p->backend, p->store, e);
     o->plain = (struct odo_front){.odo = o, .plain = true};
     o->plain.base = (struct backend){.ops = &ops, .model = p->backend ? p->backend->model : NULL};
     if (p->backend) snprintf(o->plain.base.name, sizeof o->plain.base.name, "%s", p->backend->name);
@@ -506,6 +511,7 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
 void odo_close(struct odo *o) {
     if (!o) return;
     odo_judge_wait(o);
+    facts_close(o->facts);
     pipeline_dir_close(o->dir);
     tool_set_free(o->p.tools);
     quality_close(o->quality);
@@ -559,6 +565,10 @@ int odo_register(struct odo *o, struct catalog *c, struct err *e) {
 
 const struct odo_card *odo_card_of(const struct odo *o) { return &o->p.card; }
 void odo_set_card(struct odo *o, const struct odo_card *card) { o->p.card = *card; }
+
+struct facts *odo_facts(const struct odo *o) {
+    return o->facts;
+}
 
 struct tool_set *odo_tools(const struct odo *o) {
     return o->p.tools;

@@ -87,6 +87,7 @@ int odo_context(struct odo_run *r, struct err *e) {
     r->keep_talk = policy == PIPELINE_MEMORY_ALL;
     if (memory_told(r->question, &fact, &n) && !(r->fact = mem_strndup(fact, n)))
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    r->reads_facts = r->odo->p.card.facts && !r->fact;
     return 0;
 }
 

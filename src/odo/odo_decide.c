@@ -228,7 +228,7 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
     if (rc) return rc;
     const struct pipeline *p = d->pipeline = pipeline_for(r);
     double scores[STORE_MAX_SCORES];
-    size_t n_score = history_scores(o->history, d->intent.route, scores);
+    size_t n_score = history_scores(o->history, d->intent.route, o->p.card.judge, scores);
     difficulty_of(r->question, strlen(r->question), scores, n_score, &d->difficulty);
     d->mode = r->wish.mode >= 0 ? (enum difficulty_mode)r->wish.mode : d->difficulty.mode;
     d->probe_nats = -1;

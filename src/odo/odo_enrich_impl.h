@@ -4,6 +4,8 @@
 
 #include "odo/odo_impl.h"
 
+enum { ODO_N_HIT = 5 /* passages of documents that a prompt may show */ };
+
 /* odo_enrich.c: fills sources and source_text, and adds what was done to the record. */
 void odo_enrich(struct odo_run *r);
 int32_t odo_count_tokens(const struct odo_run *r, const char *text, size_t n);

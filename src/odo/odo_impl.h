@@ -8,6 +8,7 @@
 #include "odo/cite.h"
 #include "backend/call.h"
 #include "odo/decide/difficulty.h"
+#include "odo/facts/facts.h"
 #include "odo/history.h"
 #include "odo/decide/intent.h"
 #include "odo/odo.h"
@@ -45,6 +46,7 @@ struct odo {
     struct history *history;      /* owned */
     struct examples *examples;    /* owned; NULL: no embedding model or no store */
     struct quality *quality;      /* owned; NULL: no store or no model */
+    struct facts *facts;          /* owned; NULL: no store or no model */
     pthread_mutex_t front_lock;
     struct odo_front *fronts[ODO_MAX_NAMES]; /* owned [n_front]; created on first use */
     int n_front;
@@ -53,13 +55,8 @@ struct odo {
     struct taint *taint;       /* owned */
     struct confirms *confirms; /* owned */
     struct odo_counter stage[ODO_N_STAGE];
-    /* n_cache: misses, identical, near */
-    _Atomic uint64_t n_request, n_model_call, n_tool_refused, n_cache[3];
-};
-
-enum {
-    ODO_N_HIT = 5,         /* passages of documents that a prompt may show */
-    ODO_MAX_TOKENS = 4096, /* limit of an answer if the request sets none */
+    _Atomic uint64_t n_request, n_model_call, n_tool_refused;
+    _Atomic uint64_t n_cache[3]; /* misses, identical, near */
 };
 
 enum odo_cache { ODO_CACHE_NO, ODO_CACHE_EXACT, ODO_CACHE_SEMANTIC };
@@ -112,6 +109,7 @@ struct odo_run {
     struct tool skill_tool;    /* spec is owned: the skill's command; NULL: the skill has none */
     struct buf memory;         /* lines about the user, for the prompt */
     bool recalled_tainted, keep_talk;
+    bool reads_facts;          /* the model reads the question for facts after the answer */
     struct request bounded;    /* the client's request with a token limit; members are borrowed */
     struct repeat repeat;      /* for a direct answer */
     bool looped;               /* an answer was cut because it repeated itself */

@@ -125,8 +125,10 @@ static json_t *critique(const json_t *messages, const struct buf *draft) {
 }
 
 bool odo_wants_reflection(const struct odo_run *r) {
-    return r->d.pipeline->quality_reflect && !json_array_size(r->request->tools) &&
-           r->request->format == REQUEST_TEXT && !r->request->probs;
+    /* the grade of a model that cannot judge would replace good answers by worse ones */
+    return r->d.pipeline->quality_reflect && r->odo->p.card.judge &&
+           !json_array_size(r->request->tools) && r->request->format == REQUEST_TEXT &&
+           !r->request->probs;
 }
 
 int odo_reflect(struct odo_run *r, const struct odo_round *round, enum finish *finish,

@@ -35,7 +35,7 @@ static const struct about abouts[] = {
     {"POST", "/v1/audio/transcriptions", "Speech to text, by the server of --stt-url", NULL, "raw", 0},
     {"POST", "/mcp", "Model Context Protocol: the orchestrator's tools", NULL, "jsonrpc:s method:s params:o id:", 0},
     {"DELETE", "/mcp", "End a session of the Model Context Protocol", NULL, NULL, 0},
-    {"GET", "/v1/memory", "What is remembered of the caller", NULL, NULL, 0},
+    {"GET", "/v1/memory", "What is remembered of the caller", "history", NULL, 0},
     {"POST", "/v1/memory", "Remember a fact", NULL, "text:s* pinned:b", 0},
     {"POST", "/v1/memory/*", "Pin or edit a fact", NULL, "pinned:b text:s", 0},
     {"DELETE", "/v1/memory/*", "Forget a fact, or all", NULL, NULL, 0},

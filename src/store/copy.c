@@ -28,7 +28,7 @@ static const struct table {
     {"examples", "id, domain, question, answer, source, score, at_ms, embedder, vec", "ittttdiib",
      true},
     {"example_domains", "domain, embedder, n_change, centres", "tiib", false},
-    {"odo_memory", "id, owner, at_ms, kind, text, pinned, tainted", "itiitii", true},
+    {"odo_memory", "id, owner, at_ms, kind, text, pinned, tainted, replaced_by", "itiitiii", true},
     {"odo_memory_fts", "rowid, text", "it", false},
     {"quality",
      "id, at_ms, parent, name, route, model, origin, question, answer, score, judge, feedback,"

@@ -66,7 +66,8 @@ int store_memory_add(struct store *s, const struct store_memory *m, int64_t *id,
         rc = step(s,
                   "INSERT INTO odo_memory(owner, at_ms, text, kind, pinned, tainted)"
                   " VALUES(?1,?3,?4,?5,?6,?7) ON CONFLICT(owner, text) DO UPDATE SET"
-                  " at_ms = excluded.at_ms, pinned = CASE WHEN excluded.pinned = 1 THEN 1"
+                  " replaced_by = 0, at_ms = excluded.at_ms, pinned = CASE WHEN excluded.pinned = "
+                  "1 THEN 1"
                   " ELSE odo_memory.pinned END, tainted = CASE WHEN excluded.tainted = 0 THEN 0"
                   " ELSE odo_memory.tainted END RETURNING id",
                   &c, &c.id, e);
@@ -97,22 +98,24 @@ static int each_row(struct store *s, struct sql_stmt *st, const char *owner,
                                  .text = store_string(st, 3),
                                  .pinned = (int32_t)sql_int64(st, 4),
                                  .tainted = (int32_t)sql_int64(st, 5),
-                                 .score = sql_double(st, 6)};
+                                 .score = sql_double(st, 6),
+                                 .replaced_by = sql_int64(st, 7)};
         stop = each(ud, &m);
     }
     int code = store_end(s, st, rc, e);
     return code ? code : stop;
 }
 
-int store_memory_list(struct store *s, const char *owner, bool pins_alone, int32_t most,
-                      int (*each)(void *ud, const struct store_memory *m), void *ud,
+int store_memory_list(struct store *s, const char *owner, enum store_memory_which which,
+                      int32_t most, int (*each)(void *ud, const struct store_memory *m), void *ud,
                       struct err *e) {
     struct sql_stmt *st;
     int code = store_begin(s, Q_MEMORY_LIST, &st, e);
     if (code) return code;
     sql_bind_text(st, 1, owner);
-    sql_bind_int64(st, 2, pins_alone);
+    sql_bind_int64(st, 2, which == STORE_PINS);
     sql_bind_int64(st, 3, most);
+    sql_bind_int64(st, 4, which == STORE_WITH_HISTORY);
     return each_row(s, st, owner, each, ud, e);
 }
 
@@ -138,7 +141,9 @@ int store_memory_pin(struct store *s, const char *owner, int64_t id, bool pinned
     int64_t n = 0;
     int rc = store_transaction(s, doing, e);
     if (rc) return rc;
-    rc = step(s, "UPDATE odo_memory SET pinned = ?3 WHERE owner = ?1 AND id = ?2", &c, &n, e);
+    rc = step(s,
+              "UPDATE odo_memory SET pinned = ?3 WHERE owner = ?1 AND id = ?2 AND replaced_by = 0",
+              &c, &n, e);
     return found(store_transaction_end(s, rc, doing, e), n, id, e);
 }
 
@@ -152,12 +157,33 @@ int store_memory_edit(struct store *s, const char *owner, int64_t id, const char
               &same, e);
     if (!rc && same) rc = err_set(e, CHIMERE_EINVAL, "text: another entry has it already");
     if (!rc)
-        rc = step(s, "UPDATE odo_memory SET text = ?4, at_ms = ?3 WHERE owner = ?1 AND id = ?2", &c,
-                  &n, e);
+        rc = step(s,
+                  "UPDATE odo_memory SET text = ?4, at_ms = ?3 WHERE owner = ?1 AND id = ?2"
+                  " AND replaced_by = 0",
+                  &c, &n, e);
     if (!rc && n) rc = step(s, "DELETE FROM odo_memory_fts WHERE rowid = ?2", &c, NULL, e);
     if (!rc && n)
         rc = step(s, "INSERT INTO odo_memory_fts(rowid, text) VALUES(?2, ?4)", &c, NULL, e);
     return found(store_transaction_end(s, rc, doing, e), n, id, e);
+}
+
+int store_memory_replace(struct store *s, const char *owner, int64_t old, int64_t now,
+                         struct err *e) {
+    struct change c = {.owner = owner, .id = old, .number = now};
+    int64_t n = 0;
+    int rc = store_transaction(s, doing, e);
+    if (rc) return rc;
+    rc = step(s,
+              "UPDATE odo_memory SET pinned = 1 WHERE owner = ?1 AND id = ?3 AND EXISTS (SELECT 1"
+              " FROM odo_memory o WHERE o.owner = ?1 AND o.id = ?2 AND o.pinned = 1)",
+              &c, NULL, e);
+    if (!rc)
+        rc = step(s,
+                  "UPDATE odo_memory SET replaced_by = ?3, pinned = 0 WHERE owner = ?1"
+                  " AND (id = ?2 OR replaced_by = ?2) AND id <> ?3",
+                  &c, &n, e);
+    if (!rc) rc = step(s, "DELETE FROM odo_memory_fts WHERE rowid = ?2", &c, NULL, e);
+    return found(store_transaction_end(s, rc, doing, e), n, old, e);
 }
 
 int store_memory_remove(struct store *s, const char *owner, int64_t id, struct err *e) {
@@ -165,7 +191,8 @@ int store_memory_remove(struct store *s, const char *owner, int64_t id, struct e
     int64_t n = 0;
     int rc = store_transaction(s, doing, e);
     if (rc) return rc;
-    rc = step(s, "DELETE FROM odo_memory WHERE owner = ?1 AND id = ?2", &c, &n, e);
+    rc = step(s, "DELETE FROM odo_memory WHERE owner = ?1 AND (id = ?2 OR replaced_by = ?2)", &c,
+              &n, e);
     if (!rc && n) rc = step(s, "DELETE FROM odo_memory_fts WHERE rowid = ?2", &c, NULL, e);
     return found(store_transaction_end(s, rc, doing, e), n, id, e);
 }

@@ -23,18 +23,22 @@ struct store_memory {
     enum store_memory_kind kind;
     const char *text; /* view */
     bool pinned;
-    bool tainted; /* the text was influenced by untrusted text */
-    double score; /* set by a search; larger is better */
+    bool tainted;        /* the text was influenced by untrusted text */
+    double score;        /* set by a search; larger is better */
+    int64_t replaced_by; /* id of the newer fact that contradicts this one; 0: this one holds */
 };
+/* the rows that hold; of these, the pinned ones; all rows, also those that were replaced */
+enum store_memory_which { STORE_HOLDING, STORE_PINS, STORE_WITH_HISTORY };
 
 /* Adds an entry. CHIMERE_ELIMIT: the users of the key together have too many. *id: the row. If the owner already
  * has the text, that row is reused and becomes the newest; a pin stays. Entries beyond STORE_MAX_MEMORIES are
  * deleted, oldest first. */
 int store_memory_add(struct store *s, const struct store_memory *m, int64_t *id, struct err *e);
 /* Lists pins first, then the newest. A nonzero result of each stops the list and is returned. */
-int store_memory_list(struct store *s, const char *owner, bool pins_alone, int32_t most,
-                      int (*each)(void *ud, const struct store_memory *m), void *ud, struct err *e);
-/* Finds entries by words, in the query language of FTS5, best first; pins are left out. */
+int store_memory_list(struct store *s, const char *owner, enum store_memory_which which,
+                      int32_t most, int (*each)(void *ud, const struct store_memory *m), void *ud,
+                      struct err *e);
+/* Finds entries by words, in the query language of FTS5, best first; pins and replaced facts are left out. */
 int store_memory_match(struct store *s, const char *owner, const char *words, int32_t most,
                        int (*each)(void *ud, const struct store_memory *m), void *ud,
                        struct err *e);
@@ -44,7 +48,11 @@ int store_memory_pin(struct store *s, const char *owner, int64_t id, bool pinned
  * owner already has that text. */
 int store_memory_edit(struct store *s, const char *owner, int64_t id, const char *text,
                       struct err *e);
-/* CHIMERE_ENOENT: no such entry */
+/* Marks entry `old` and the entries that it replaced as replaced by entry `now`, which takes over its pin. They are
+ * no longer found, but stay in the list with history. CHIMERE_ENOENT: no such entry. */
+int store_memory_replace(struct store *s, const char *owner, int64_t old, int64_t now,
+                         struct err *e);
+/* Deletes an entry and those that it replaced. CHIMERE_ENOENT: no such entry. */
 int store_memory_remove(struct store *s, const char *owner, int64_t id, struct err *e);
 /* Deletes entries older than before_ms, also pins if requested. Returns their number, or CHIMERE_E*. */
 int64_t store_memory_forget(struct store *s, const char *owner, int64_t before_ms, bool pins,

@@ -88,7 +88,7 @@
     X(DECISION_FORGET, "DELETE FROM odo_decisions WHERE at_ms < ?1")                               \
     X(SCORE_LAST,                                                                                  \
       "SELECT CASE WHEN feedback > 0 THEN feedback ELSE 1 + 4 * score END FROM quality"            \
-      " WHERE route = ?1 AND parent = 0 AND (feedback > 0 OR score IS NOT NULL)"                   \
+      " WHERE route = ?1 AND parent = 0 AND (feedback > 0 OR (?3 = 1 AND score IS NOT NULL))"      \
       " ORDER BY at_ms DESC, id DESC LIMIT ?2")                                                    \
     X(SCORE_FORGET, "DELETE FROM quality WHERE at_ms < ?1")                                        \
     X(QUALITY_ADD,                                                                                 \
@@ -144,12 +144,13 @@
     X(EXAMPLE_GET_INDEX,                                                                           \
       "SELECT centres FROM example_domains WHERE domain = ?1 AND embedder = ?2")                   \
     X(MEMORY_LIST,                                                                                 \
-      "SELECT id, at_ms, kind, text, pinned, tainted, CAST(0 AS DOUBLE PRECISION)"         \
-      " FROM odo_memory WHERE owner = ?1 AND (pinned = 1 OR ?2 = 0) ORDER BY pinned DESC, at_ms DESC, id DESC LIMIT ?3")                \
+      "SELECT id, at_ms, kind, text, pinned, tainted, CAST(0 AS DOUBLE PRECISION), replaced_by"    \
+      " FROM odo_memory WHERE owner = ?1 AND (pinned = 1 OR ?2 = 0) AND (replaced_by = 0 OR ?4 = 1)" \
+      " ORDER BY pinned DESC, at_ms DESC, id DESC LIMIT ?3")                                       \
     X(MEMORY_MATCH,                                                                                \
-      "SELECT m.id, m.at_ms, m.kind, m.text, m.pinned, m.tainted, -bm25(odo_memory_fts) AS score"  \
-      " FROM odo_memory_fts JOIN odo_memory m ON m.id = odo_memory_fts.rowid"                      \
-      " WHERE odo_memory_fts MATCH ?2 AND m.owner = ?1 AND m.pinned = 0"                           \
+      "SELECT m.id, m.at_ms, m.kind, m.text, m.pinned, m.tainted, -bm25(odo_memory_fts) AS score," \
+      " m.replaced_by FROM odo_memory_fts JOIN odo_memory m ON m.id = odo_memory_fts.rowid"        \
+      " WHERE odo_memory_fts MATCH ?2 AND m.owner = ?1 AND m.pinned = 0 AND m.replaced_by = 0"                           \
       " ORDER BY score DESC, m.at_ms DESC LIMIT ?3")                                               \
     X(DOC_VECTORS,                                                                                 \
       "SELECT c.id, c.vec FROM doc_chunks c JOIN doc_files f ON f.id = c.file"                     \

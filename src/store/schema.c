@@ -124,6 +124,10 @@ const struct store_migration store_migrations[] = {
      "CREATE INDEX answers_at ON answers(at_ms);"},
     {"whose each kept answer is", "ALTER TABLE quality ADD COLUMN owner TEXT NOT NULL DEFAULT '';"
                                   "CREATE INDEX quality_owner ON quality(owner);"},
+    /* a fact that a newer one contradicts: the newer fact's id */
+    {"facts that were replaced",
+     "ALTER TABLE odo_memory ADD COLUMN replaced_by INTEGER NOT NULL DEFAULT 0;"
+     "CREATE INDEX odo_memory_replaced ON odo_memory(replaced_by);"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

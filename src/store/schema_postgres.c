@@ -91,6 +91,9 @@ static const struct store_migration rows[] = {
     {"whose each kept answer is",
      "ALTER TABLE quality ADD COLUMN owner TEXT COLLATE \"C\" NOT NULL DEFAULT '';"
      "CREATE INDEX quality_owner ON quality(owner);"},
+    {"facts that were replaced",
+     "ALTER TABLE odo_memory ADD COLUMN replaced_by BIGINT NOT NULL DEFAULT 0;"
+     "CREATE INDEX odo_memory_replaced ON odo_memory(replaced_by);"},
 };
 /* clang-format on */
 enum { N_ROW = sizeof rows / sizeof *rows };

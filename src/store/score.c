@@ -2,13 +2,15 @@
 
 #include "store/store_impl.h"
 
-int store_score_last(struct store *s, const char *route, double *scores, size_t *n, struct err *e) {
+int store_score_last(struct store *s, const char *route, bool judged, double *scores, size_t *n,
+                     struct err *e) {
     struct sql_stmt *st;
     *n = 0;
     int code = store_begin(s, Q_SCORE_LAST, &st, e), rc;
     if (code) return code;
     sql_bind_text(st, 1, route);
     sql_bind_int64(st, 2, STORE_MAX_SCORES);
+    sql_bind_int64(st, 3, judged);
     while ((rc = sql_step(st)) == SQL_ROW && *n < STORE_MAX_SCORES)
         scores[(*n)++] = sql_double(st, 0);
     return store_end(s, st, rc, e);

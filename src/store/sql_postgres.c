@@ -112,10 +112,10 @@ static const struct {
                                " LIMIT $2) AS found"},
     {"odo_memory_fts MATCH",
      "SELECT m.id, m.at_ms, m.kind, m.text, m.pinned, m.tainted,"
-     " CAST(ts_rank_cd(odo_memory_fts.words, q) AS DOUBLE PRECISION) AS score"
+     " CAST(ts_rank_cd(odo_memory_fts.words, q) AS DOUBLE PRECISION) AS score, m.replaced_by"
      " FROM websearch_to_tsquery('english', $2) q, odo_memory_fts JOIN odo_memory m"
      " ON m.id = odo_memory_fts.rowid WHERE odo_memory_fts.words @@ q AND m.owner = $1"
-     " AND m.pinned = 0 ORDER BY score DESC, m.at_ms DESC LIMIT $3"},
+     " AND m.pinned = 0 AND m.replaced_by = 0 ORDER BY score DESC, m.at_ms DESC LIMIT $3"},
 };
 
 /* Parts of texts. */

@@ -68,8 +68,14 @@ expect '"pins": 1' out
 expect Oslo out
 refuses 1 'there is no number 2' "$CHIMERE" odo forget 2 "${db[@]}"
 refuses 2 'expected the number' "$CHIMERE" odo unpin x "${db[@]}"
+"$CHIMERE" odo remember "I have moved to Bergen" "${db[@]}" >out
+"$CHIMERE" odo memory "${db[@]}" >out
+expect '[pinned] I have moved to Bergen' out
+grep -q Oslo out && fail "a replaced fact: $(cat out)"
+"$CHIMERE" odo memory --history "${db[@]}" >out
+expect '[replaced] I live in Oslo' out
 "$CHIMERE" odo forget all "${db[@]}" >out
-expect '1 forgotten' out
+expect '2 forgotten' out
 
 # what ships: a skill, a persona
 "$CHIMERE" odo skills "${db[@]}" >out

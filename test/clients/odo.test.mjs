@@ -123,7 +123,7 @@ test("what a user wants remembered is the user's alone", async () => {
     const [row] = (await list("kim")).filter((m) => /Coco/.test(m.text));
     assert.equal(row.pinned, false);
     assert.equal((await list("bo")).length, 0);
-    const asked = async (user) => (await ask("Tell me a joke.", { user })).odo.memory;
+    const asked = async (user) => (await ask("What is my parrot called?", { user })).odo.memory;
     assert.equal((await asked("kim")).found, 1);
     assert.equal(await asked("bo"), undefined);
     assert.equal((await call(`/${row.id}`, { method: "POST", body: '{"pinned":true}' }, "bo")).status, 404);

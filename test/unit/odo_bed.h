@@ -42,7 +42,8 @@ static inline void bed_open(struct bed *b, const char *const *replies, int n,
     script_init(&b->script, replies, n);
     struct odo_params p = extra ? *extra : (struct odo_params){0};
     p.backend = &b->script.base;
-    if (!extra || !extra->card.tools) p.card = (struct odo_card){.tools = true, .prompts = true};
+    if (!extra || !extra->card.tools)
+        p.card = (struct odo_card){.tools = true, .prompts = true, .judge = true};
     if (!p.pipelines) p.pipelines = TEST_DATA "/../../pipelines";
     p.intent_ms = p.intent_ms ? p.intent_ms : -1;
     struct err e = {0};

@@ -127,7 +127,7 @@ static void test_store(void **state) {
     /* one schema: the route's history reads the same rows; alternatives do not count */
     double scores[STORE_MAX_SCORES];
     size_t n;
-    assert_int_equal(store_score_last(store, "kine", scores, &n, NULL), 0);
+    assert_int_equal(store_score_last(store, "kine", true, scores, &n, NULL), 0);
     assert_int_equal(n, 1);
     assert_true(scores[0] == 1);
     assert_int_equal(store_score_forget(store, INT64_MAX, NULL), 3);
@@ -242,8 +242,11 @@ static int bed_open(struct bed *b, const char *pipeline, struct err *e) {
     put("intent.yaml", "accept: 0.6\nroutes:\n  - name: default\n    about: all\n");
     put("default.yaml", pipeline);
     script_init(&b->script, NULL, 0);
-    struct odo_params p = {
-        .backend = &b->script.base, .pipelines = dir, .store = store, .intent_ms = -1};
+    struct odo_params p = {.backend = &b->script.base,
+                           .pipelines = dir,
+                           .store = store,
+                           .intent_ms = -1,
+                           .card = {.judge = true}};
     int rc = odo_open(&b->odo, &p, e);
     if (rc) return rc;
     request_init(&b->request);

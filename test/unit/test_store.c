@@ -234,6 +234,7 @@ static void memories_follow_their_key(void **state) {
     store_close(s);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     static const char before[] =
+        "DROP INDEX odo_memory_replaced; ALTER TABLE odo_memory DROP COLUMN replaced_by;"
         "DROP INDEX quality_owner; ALTER TABLE quality DROP COLUMN owner;"
         "DROP TABLE answers; DROP TABLE conversations; DROP TABLE conversation_items; DROP TABLE "
         "conversation_usage;"
@@ -527,10 +528,10 @@ static void memories_belong_to_their_owner(void **state) {
     int64_t again;
     assert_int_equal(store_memory_add(s, &m, &again, &e), 0);
     assert_true(again == id[2]);
-    assert_int_equal(store_memory_list(s, "ann", false, 9, take_memory, all, &e), 0);
+    assert_int_equal(store_memory_list(s, "ann", STORE_HOLDING, 9, take_memory, all, &e), 0);
     assert_string_equal(all, "drives a tram!?;likes teas;");
     all[0] = 0;
-    assert_int_equal(store_memory_list(s, "bob", true, 9, take_memory, all, &e), 0);
+    assert_int_equal(store_memory_list(s, "bob", STORE_PINS, 9, take_memory, all, &e), 0);
     assert_string_equal(all, "likes teas!;");
     all[0] = 0;
     assert_int_equal(store_memory_match(s, "ann", "\"tea\" OR \"tram\"", 9, take_memory, all, &e),

@@ -34,6 +34,7 @@ const struct cfg_opt odo_options[] = {
      "ask: tokens at most; 0: up to the context"},
     {"last", 0, CFG_INT, "N", "20", 1, 1000000, NULL, "log: the newest N"},
     {"pin", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "remember: and put it into every prompt"},
+    {"history", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "memory: also facts that were replaced"},
     {"user", 0, CFG_STR, "KEY", NULL, 0, 0, NULL,
      "memory of this API key, by its identity (chimere key list; default: who asks without one)"},
     {"host", 0, CFG_STR, "ADDRESS", "127.0.0.1", 0, 0, NULL, "serve: address to listen on"},
@@ -236,8 +237,8 @@ static int ask_with(const struct cfg *c, struct odo *o, struct backend *backend,
     int rc = question(&a, c, e);
     if (rc) return rc;
     a.sampling = *sampling;
-    a.max_tokens = (int32_t)cfg_int(c, "n-predict");
     a.has_temperature = cfg_origin(c, "temp") != CFG_DEFAULT;
+    a.max_tokens = (int32_t)cfg_int(c, "n-predict");
     rc = answer(c, o, &a, e);
     request_fini(&a);
     return rc;
@@ -382,14 +383,16 @@ static int show_memory(const struct cfg *c, struct err *e) {
     size_t i;
     memory_owner(cfg_str(c, "user"), NULL, owner);
     int rc = odo_rig_store(&r, c, e);
-    if (!rc) rc = memory_list(r.store, owner, STORE_MAX_MEMORIES, &list, e);
+    if (!rc) rc = memory_list(r.store, owner, cfg_bool(c, "history"), STORE_MAX_MEMORIES, &list, e);
     if (!rc && cfg_bool(c, "json")) {
         print(json_incref(list));
     } else if (!rc) {
         json_array_foreach(list, i, m)
             printf("%6lld  %-4s  %s%s\n", (long long)json_integer_value(json_object_get(m, "id")),
                    json_string_value(json_object_get(m, "kind")),
-                   json_is_true(json_object_get(m, "pinned")) ? "[pinned] " : "",
+                   json_is_true(json_object_get(m, "pinned")) ? "[pinned] "
+                   : json_object_get(m, "replaced_by")        ? "[replaced] "
+                                                              : "",
                    json_string_value(json_object_get(m, "text")));
     }
     json_decref(list);

@@ -400,8 +400,19 @@ int measure_card(struct odo_card *card, json_t **out, const json_t *items,
     }
     odo_set_card(p->odo, &before);
     *card = (struct odo_card){.tools = !harm[0], .prompts = !harm[1], .no_documents = harm[2]};
-    if (!rc && !(*out = json_pack("{s:O}", "arms", arms)))
+    struct facts_score facts = {0};
+    json_t *judge = NULL;
+    if (!rc) rc = facts_measure(p->bare, &facts, e);
+    if (!rc)
+        rc = measure_judge(&judge, items, json_object_get(json_array_get(arms, 0), "run"), p, e);
+    card->facts = !rc && facts_is_good(&facts);
+    card->judge = json_is_true(json_object_get(judge, "good"));
+    if (!rc &&
+        !(*out = json_pack("{s:O, s:O, s:{s:i, s:i, s:i, s:i, s:i}}", "arms", arms, "judge", judge,
+                           "facts", "messages", facts.n_read, "read", facts.read, "invented",
+                           facts.n_invented, "pairs", facts.n_pair, "pairs_right", facts.pair)))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    json_decref(judge);
     json_decref(arms);
     json_decref(none);
     return rc;

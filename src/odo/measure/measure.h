@@ -34,8 +34,9 @@ int measure_load(json_t *items, const char *path, size_t n_max, struct err *e);
 /* *out is a new reference. */
 int measure_run(json_t **out, const json_t *items, const struct measure_params *p, struct err *e);
 /* Measures with the same items which parts help the model. A part is allowed if all items together lose at most
- * half a point by it and no suite gets worse with p < 0.10 (exact McNemar test). *out: {"arms": as above}; a new
- * reference. The odo itself keeps its card. */
+ * half a point by it and no suite gets worse with p < 0.10 (exact McNemar test). Also measures whether the model finds
+ * facts in messages, and whether its grades tell right answers from wrong ones. *out: {"arms": as above, "facts",
+ * "judge"}; a new reference. The odo itself keeps its card. */
 int measure_card(struct odo_card *card, json_t **out, const json_t *items,
                  const struct measure_params *p, struct err *e);
 

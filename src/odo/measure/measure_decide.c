@@ -6,7 +6,7 @@
 #include "eval/stats.h"
 #include "odo/decide/difficulty.h"
 #include "odo/measure/measure_impl.h"
-#include "odo/odo_impl.h"
+#include "odo/odo_enrich_impl.h"
 #include "retrieval/docs.h"
 
 enum { MAX_SKILLS = 64, N_CLASS = 3 };

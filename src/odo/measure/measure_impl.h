@@ -16,5 +16,10 @@ void measure_request(const json_t *item, const struct measure_params *p, const j
 /* measure_decide.c: {"total", "skills": [...], "items": [...], "ms"}; *out is a new reference. */
 int measure_decide(json_t **out, const json_t *items, const struct measure_params *p,
                    struct err *e);
+/* measure_judge.c: lets the model grade its answers of a run. *out: {"auc", "right", "wrong", "good"}: the
+ * probability that a right answer has the higher grade, the numbers of graded answers, and whether the grades may
+ * count. */
+int measure_judge(json_t **out, const json_t *items, const json_t *run,
+                  const struct measure_params *p, struct err *e);
 
 #endif

@@ -9,6 +9,7 @@
 #include "serve/api/api.h"
 #include "serve/api/api_odo.h"
 #include "serve/http/http_impl.h"
+#include "serve/http/http_target.h"
 
 /* Returns NULL if an error was sent. */
 static struct store *open_memory(struct http_request *r, char owner[MEMORY_MAX_OWNER]) {
@@ -27,7 +28,9 @@ void api_memory(struct http_request *r) {
     struct err e = {0};
     json_t *list = NULL;
     if (!s) return;
-    int rc = memory_list(s, owner, STORE_MAX_MEMORIES, &list, &e);
+    const char *history = http_query(r, "history");
+    int rc =
+        memory_list(s, owner, history && !strcmp(history, "true"), STORE_MAX_MEMORIES, &list, &e);
     api_answer(r, rc, rc ? NULL : json_pack("{s:s, s:o}", "object", "list", "data", list), &e);
 }
 
