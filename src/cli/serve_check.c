@@ -107,7 +107,7 @@ static int check_pipelines(struct check *k, struct err *e) {
         return odo_args_are_given(k->c)
                    ? err_set(e, CHIMERE_ENOENT, "pipelines: the folder is not beside the program")
                    : 0; /* in this case the server serves the model alone */
-    int rc = pipeline_dir_open(&d, path ? path : beside, false, e);
+    int rc = pipeline_dir_open(&d, path ? path : beside, false, NULL, e);
     if (rc) return rc;
     struct pipeline_set *set = pipeline_hold(d);
     if (pipeline_problem(set)[0])

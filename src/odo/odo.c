@@ -20,6 +20,7 @@
 #include "odo/odo_enrich_impl.h"
 #include "odo/odo_impl.h"
 #include "odo/odo_quality.h"
+#include "odo/odo_steps.h"
 #include "odo/quality.h"
 #include "store/decision.h"
 
@@ -47,9 +48,25 @@ static void log_decision(struct odo_run *r) {
     mem_free(text);
 }
 
+/* Sends the spans of a started run. */
+static void post_trace(struct odo_run *r) {
+    if (!r->started || !r->trace.spans) {
+        trace_fini(&r->trace);
+        return;
+    }
+    json_t *about =
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:s}", "odo.route", r->d.intent.route, "odo.how",
+                  intent_how_name(r->d.intent.how), "odo.mode", difficulty_mode_name(r->d.mode),
+                  "odo.answer", r->answer_name, "odo.model_tokens", (int)r->stats.n_generated,
+                  "odo.direct", r->direct != NULL, "gen_ai.request.model",
+                  r->odo->p.backend ? r->odo->p.backend->name : "");
+    trace_post(r->odo->traces, &r->trace, "odo", r->start_ns, r->failed, about);
+}
+
 static void run_fini(struct odo_run *r) {
     if (!r) return;
     if (r->threaded) pthread_join(r->thread, NULL);
+    post_trace(r);
     if (r->reads_facts && r->started && !r->tainted && !r->tainted_local)
         facts_post(r->odo->facts, r->owner, r->question);
     log_decision(r);
@@ -137,15 +154,19 @@ static int build_messages(struct odo_run *r, struct err *e) {
  * missing. */
 static void plan(struct odo_run *r) {
     const struct pipeline *p = r->d.pipeline;
-    if (!p->plan || r->d.mode == DIFFICULTY_FAST) return;
-    int64_t start = clock_ns();
+    if (!p->plan || r->d.mode == DIFFICULTY_FAST || odo_is_spent(r)) return;
+    int64_t start = clock_ns(), deadline = start + (int64_t)p->plan_ms * 1000000;
+    if (r->request->deadline_ns && r->request->deadline_ns < deadline)
+        deadline = r->request->deadline_ns;
+    /* the answer needs at least half of the tokens that the request allows */
+    int32_t most = r->n_left / 2 < p->plan_tokens ? r->n_left / 2 : p->plan_tokens;
+    if (most <= 0) return;
     struct call_result out;
     ++r->odo->n_model_call;
     int rc = call_text(
         r->odo->p.backend, r->request->scope,
         "Write a plan of three to five short numbered steps for answering. Do not answer.",
-        r->question, NULL, p->plan_tokens, r->cancelled, start + (int64_t)p->plan_ms * 1000000,
-        &out, NULL);
+        r->question, NULL, most, r->cancelled, deadline, &out, NULL);
     json_t *first = json_array_get(r->messages, 0);
     const char *role = json_string_value(json_object_get(first, "role"));
     if (!rc && out.content.n) {
@@ -158,9 +179,10 @@ static void plan(struct odo_run *r) {
         else json_array_insert_new(r->messages, 0, m);
         buf_fini(&b);
     }
-    r->stats.n_generated += out.stats.n_generated;
+    odo_spend(r, &out.stats, out.stats.n_generated);
     call_fini(&out);
     odo_count(r->odo, ODO_PLAN, clock_ms_since(start), rc != 0);
+    trace_span(&r->trace, "plan", start, rc != 0, NULL);
     json_object_set_new(r->record, "plan", json_boolean(!rc));
 }
 
@@ -363,7 +385,13 @@ static int prepare(struct backend *b, const struct request *a, const struct even
     if (r->sink_lock) pthread_mutex_init(r->sink_lock, NULL);
     rc = r->record && r->sink_lock ? odo_wish_read(&r->wish, a->extra, e)
                                    : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    trace_begin(&r->trace, o->traces != NULL);
+    int64_t decide_ns = clock_ns();
     if (!rc && a->messages) rc = odo_decide(o, r, front->route, e);
+    if (r->trace.spans && r->d.pipeline)
+        trace_span(&r->trace, "decide", decide_ns, rc != 0,
+                   json_pack("{s:s, s:f, s:s}", "odo.route", r->d.intent.route, "odo.confidence",
+                             r->d.intent.confidence, "odo.pipeline", r->d.pipeline->name));
     if (!rc && a->messages) rc = odo_context(r, e);
     if (!rc && a->messages) {
         enum taint_level level = taint_of(o->taint, r->owner, a->messages);
@@ -465,6 +493,10 @@ static int vector_of(void *ud, const char *text, float *out, struct err *e) {
     return docs_embed(o->p.docs, text, out, e);
 }
 
+static bool has_tool(void *odo, const char *name) {
+    return tool_find(((const struct odo *)odo)->p.tools, name) != NULL;
+}
+
 int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
     *out = NULL;
     struct odo *o = mem_zalloc(sizeof *o);
@@ -484,8 +516,9 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
         }
         path = beside;
     }
-    if (!rc) rc = pipeline_dir_open(&o->dir, path, p->watch, e);
     if (!rc && !o->p.tools) rc = tool_set_new(&o->p.tools, e);
+    if (!rc)
+        rc = pipeline_dir_open(&o->dir, path, p->watch, &(struct pipeline_names){has_tool, o}, e);
     if (!rc && !p->vectors && p->docs && docs_has_vectors(p->docs)) {
         o->vectors = (struct cache_vectors){docs_n_vec(p->docs), vector_of, o};
         o->p.vectors = &o->vectors;
@@ -498,6 +531,7 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
         rc = examples_open(&o->examples, p->store, (uint64_t)docs_embedder(p->docs),
                            docs_n_vec(p->docs), e);
     if (!rc && p->store && p->backend) rc = quality_open(&o->quality, p->backend, p->store, e);
+    if (!rc && p->otlp) rc = trace_open(&o->traces, p->otlp, e);
     if (!rc && p->store && p->backend) rc = facts_open(&o->facts, p->backend, p->store, e);
     o->plain = (struct odo_front){.odo = o, .plain = true};
     o->plain.base = (struct backend){.ops = &ops, .model = p->backend ? p->backend->model : NULL};
@@ -512,6 +546,7 @@ void odo_close(struct odo *o) {
     if (!o) return;
     odo_judge_wait(o);
     facts_close(o->facts);
+    trace_close(o->traces);
     pipeline_dir_close(o->dir);
     tool_set_free(o->p.tools);
     quality_close(o->quality);
@@ -662,4 +697,5 @@ void odo_metrics(void *ud, struct buf *out) {
                    (unsigned long long)c->n_failed);
     }
     if (o->quality) quality_metrics(o->quality, out);
+    if (o->traces) trace_metrics(o->traces, out);
 }

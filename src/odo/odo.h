@@ -44,6 +44,7 @@ struct odo_params {          /* all borrowed until odo_close */
     /* Vectors of questions for the answer cache; NULL: from the documents' model, if there is one. */
     const struct cache_vectors *vectors;
     struct odo_card card; /* of the backend's model; all false: not measured */
+    const char *otlp;     /* address of a collector of traces; NULL: none are sent */
     bool can_see;         /* the backend reads images */
     int32_t intent_ms;    /* time limit of the model as a judge; 0: 300; < 0: rules only */
 };

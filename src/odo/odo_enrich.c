@@ -21,6 +21,7 @@ struct part {
     json_t *sources; /* owned; [{title, where, from, to, text, kind, score}], best first */
     json_t *said;    /* owned; what this part adds to the record */
     int rc;          /* result of fetch */
+    int64_t start_ns;
     pthread_t thread;
     bool threaded;
 };
@@ -193,7 +194,7 @@ static int fetch_shots(struct part *p, struct err *e) { return odo_find_shots(p-
 static void *fetch(void *ud) {
     struct part *p = ud;
     struct err e = {0};
-    int64_t start = clock_ns();
+    int64_t start = p->start_ns = clock_ns();
     int rc = p->rc = p->fetch(p, &e);
     json_object_set_new(p->said, "part", json_string(p->name));
     json_object_set_new(p->said, "ms", json_real(clock_ms_since(start)));
@@ -233,7 +234,6 @@ static int32_t room(const struct odo_run *r) {
     return left < 0 ? 0 : left < most ? (int32_t)left : most;
 }
 
-/* Takes sources from the parts in turn until the budget is full. A source that is too long is skipped, not cut. */
 /* Appends at most NAME_BYTES of a name from outside as one line: it must not look like another source. */
 static void put_name(struct buf *out, const char *name) {
     enum { NAME_BYTES = 120 };
@@ -263,6 +263,7 @@ static void put_origin(struct buf *out, const json_t *s) {
     if (page > 0) buf_printf(out, ", page %lld", (long long)page);
 }
 
+/* Takes sources from the parts in turn until the budget is full. A source that is too long is skipped, not cut. */
 static void choose(struct odo_run *r, struct part *parts, int n) {
     int32_t most = room(r), left = most, number = 0;
     size_t longest = 0;
@@ -361,8 +362,14 @@ void odo_enrich(struct odo_run *r) {
             parts[i].threaded = !pthread_create(&parts[i].thread, NULL, fetch, &parts[i]);
         if (!parts[i].threaded) fetch(&parts[i]);
     }
-    for (int i = 0; i < n; ++i)
+    for (int i = 0; i < n; ++i) {
         if (parts[i].threaded) pthread_join(parts[i].thread, NULL);
+        if (r->trace.spans)
+            trace_span(&r->trace, parts[i].name, parts[i].start_ns, parts[i].rc != 0,
+                       json_pack("{s:i, s:f}", "odo.found", (int)json_array_size(parts[i].sources),
+                                 "odo.ms",
+                                 json_number_value(json_object_get(parts[i].said, "ms"))));
+    }
     make_table(r, parts, n);
     choose(r, parts, n);
     odo_choose_shots(r);

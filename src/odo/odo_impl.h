@@ -16,6 +16,7 @@
 #include "odo/repeat.h"
 #include "strategy/strategy.h"
 #include "odo/taint.h"
+#include "odo/trace/trace.h"
 
 enum odo_stage { /* stages whose time the metrics report */
                  ODO_DECIDE,
@@ -47,6 +48,7 @@ struct odo {
     struct examples *examples;    /* owned; NULL: no embedding model or no store */
     struct quality *quality;      /* owned; NULL: no store or no model */
     struct facts *facts;          /* owned; NULL: no store or no model */
+    struct trace_sink *traces;    /* owned; NULL: none are sent */
     pthread_mutex_t front_lock;
     struct odo_front *fronts[ODO_MAX_NAMES]; /* owned [n_front]; created on first use */
     int n_front;
@@ -148,7 +150,8 @@ struct odo_run {
     double score, draft_score; /* 0..1; NaN: not judged */
     json_t *candidates;        /* owned: answers of a strategy; NULL: none */
     int32_t winner;
-    char *draft;    /* owned: the answer that a second attempt replaced; NULL: none */
+    struct trace trace;
+    char *draft; /* owned: the answer that a second attempt replaced; NULL: none */
     json_t *record; /* owned: decision and actions, for the log and the notes */
 };
 
@@ -171,6 +174,7 @@ struct odo_round {
     const struct pipeline_sampling *sampling; /* NULL: the caller's */
     struct yamlfile_list tools;               /* names that may be offered */
     int32_t rounds;
+    const json_t *schema; /* the answer must have this form; NULL: text */
     bool final, no_tools;
     json_t *messages; /* borrowed; answers and tool results are appended */
 };
@@ -183,7 +187,7 @@ int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *conte
 /* Adds the cost of a call to the run's sums and subtracts it from the tokens left. */
 void odo_spend(struct odo_run *r, const struct engine_stats *s, int32_t n_reasoning);
 /* Builds the request to the model from the client's request, the pipeline, the mode and the tables. own: sampling
- * of the round, or NULL. All members are borrowed except extra, which the caller releases with json_decref. */
+ * of the round, or NULL. All members are borrowed except extra: release it with json_decref. */
 void odo_ask(const struct odo_run *r, const struct pipeline_sampling *own, bool final,
              struct request *a);
 int odo_send(struct odo_run *r, const struct backend_event *ev); /* nonzero: cancelled */
@@ -191,8 +195,5 @@ int odo_say(struct odo_run *r, bool thought, const char *text, size_t n);
 /* takes ownership of o; nonzero: cancelled */
 int odo_note(struct odo_run *r, const char *name, json_t *o);
 void odo_count(struct odo *o, enum odo_stage s, double ms, bool failed);
-
-/* odo_steps.c */
-int odo_steps(struct odo_run *r, enum finish *finish, struct err *e);
 
 #endif

@@ -195,6 +195,10 @@ static int backend_model(struct odo_run *r, const struct odo_round *round, json_
         a.n_stop = 0;
         a.probs = false;
     }
+    if (round->schema && !json_array_size(tools)) { /* with tools, the text is checked afterwards */
+        a.format = REQUEST_JSON_SCHEMA;
+        a.schema = (json_t *)round->schema;
+    }
     struct call c = {.backend = r->odo->p.backend,
                      .request = &a,
                      .on_event = on_event,
@@ -207,6 +211,12 @@ static int backend_model(struct odo_run *r, const struct odo_round *round, json_
     json_decref(a.extra);
     odo_count(r->odo, ODO_MODEL, clock_ms_since(start), rc != 0);
     odo_spend(r, &out->stats, out->n_reasoning);
+    if (r->trace.spans)
+        trace_span(&r->trace, "model", start, rc != 0,
+                   json_pack("{s:i, s:i, s:i}", "gen_ai.usage.input_tokens",
+                             (int)out->stats.n_prompt, "gen_ai.usage.output_tokens",
+                             (int)out->stats.n_generated, "odo.calls",
+                             (int)json_array_size(out->calls)));
     return rc;
 }
 

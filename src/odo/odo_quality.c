@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "odo/odo_steps.h"
 #include "strategy/prm.h"
 #include "odo/quality.h"
 #include "strategy/strategy.h"
@@ -74,6 +75,11 @@ int odo_strategy_answer(struct odo_run *r, enum finish *finish, struct err *e) {
     r->odo->n_model_call += (uint64_t)out.cost.n_call;
     odo_count(r->odo, ODO_MODEL, clock_ms_since(start), rc != 0);
     odo_spend(r, &out.stats, (int32_t)out.cost.n_thinking);
+    if (r->trace.spans)
+        trace_span(&r->trace, "strategy", start, rc != 0,
+                   json_pack("{s:s, s:i, s:i}", "odo.strategy", strategy_name(&r->d.strategy),
+                             "gen_ai.usage.output_tokens", (int)out.stats.n_generated, "odo.calls",
+                             (int)out.cost.n_call));
     *finish = out.finish;
     json_t *note = strategy_json(&r->d.strategy, &out);
     if (note) json_object_set(r->record, "strategy", note);
@@ -92,7 +98,9 @@ static double judged(struct odo_run *r, const char *answer) {
     struct prm_item it = {.problem = r->question, .solution = answer};
     const struct prm_use use = {.backend = r->odo->p.backend,
                                 .cancelled = r->cancelled,
-                                .deadline_ns = r->request->deadline_ns};
+                                .deadline_ns = r->request->deadline_ns,
+                                .max_tokens = r->n_left == INT32_MAX ? 0 : r->n_left};
+    if (odo_is_spent(r)) return NAN;
     ++r->odo->n_model_call;
     if (prm_score(&use, &it, 1, NULL)) return NAN;
     bool said = !it.failed && (it.verdict.n_said || it.verdict.has_whole);
@@ -140,7 +148,8 @@ int odo_reflect(struct odo_run *r, const struct odo_round *round, enum finish *f
     r->score = NAN;
     const struct buf *given = &text;
     if (!rc && !*r->cancelled && text.n >= QUALITY_LEAST) r->score = judged(r, text.p);
-    if (!rc && !isnan(r->score) && quality_grade(r->score) <= BAD_GRADE && !*r->cancelled) {
+    if (!rc && !isnan(r->score) && quality_grade(r->score) <= BAD_GRADE && !*r->cancelled &&
+        !odo_is_spent(r)) {
         struct odo_round again = *round;
         struct err why = {0};
         enum finish how = FINISH_ERROR;

@@ -135,6 +135,7 @@ struct job {                           /* one call of a round */
     struct odo_run *run;    /* view */
     size_t n_shown;         /* bytes of progress shown */
     bool asked;             /* the user was asked; if the call ran, the user allowed it */
+    int64_t start_ns;
     double ms;
     int rc;
     pthread_t thread;
@@ -246,7 +247,7 @@ static int ask_user(struct job *j, struct err *e) {
 static void *job_run(void *ud) {
     struct job *j = ud;
     struct err e = {0};
-    int64_t start = clock_ns();
+    int64_t start = j->start_ns = clock_ns();
     const json_t *text = json_object_get(j->first, "text");
     if (j->first) {
         buf_put(&j->text, json_string_value(text), json_string_length(text));
@@ -293,6 +294,10 @@ static int job_end(struct odo_run *r, const struct odo_round *round, struct job 
         pthread_mutex_unlock(r->sink_lock);
     }
     odo_count(r->odo, ODO_TOOL, j->ms, failed);
+    if (r->trace.spans && j->start_ns)
+        trace_span(&r->trace, "tool", j->start_ns, failed,
+                   json_pack("{s:s, s:i, s:b}", "gen_ai.tool.name", j->name, "odo.bytes",
+                             (int)j->text.n, "odo.repeated", again));
     if (j->tool && !again && is_final(j->rc))
         json_array_append_new(
             r->ran, json_pack("{s:s, s:s, s:s#, s:i, s:b, s:i, s:b}", "name", j->name, "arguments",

@@ -31,7 +31,8 @@ static void test_shipped(void **state) {
     (void)state;
     struct pipeline_dir *d;
     struct err e = {0};
-    if (pipeline_dir_open(&d, TEST_DATA "/../../pipelines", false, &e)) fail_msg("%s", e.text);
+    if (pipeline_dir_open(&d, TEST_DATA "/../../pipelines", false, NULL, &e))
+        fail_msg("%s", e.text);
     struct pipeline_set *s = pipeline_hold(d);
     static const char *const names[] = {"code", "cyber", "default", "kine", "research"};
     for (size_t i = 0; i < 5; ++i) {
@@ -60,7 +61,7 @@ static void refused(const char *yaml, const char *where, const char *what) {
     scratch_put("x.yaml", yaml);
     struct pipeline_dir *d;
     struct err e = {0};
-    assert_int_not_equal(pipeline_dir_open(&d, scratch, false, &e), 0);
+    assert_int_not_equal(pipeline_dir_open(&d, scratch, false, NULL, &e), 0);
     if (!strstr(e.text, where) || !strstr(e.text, what))
         fail_msg("expected %s and %s in: %s", where, what, e.text);
     scratch_put("x.yaml", "name: x\n");
@@ -77,6 +78,25 @@ static void test_refused(void **state) {
     refused("name: x\nsteps:\n  - agent: a\n  - prompt: b\n", "x.yaml:4:", "agent");
     refused("name: x\nsteps:\n  - parallel:\n      - parallel: []\n", "x.yaml:4:", "parallel");
     refused("name: x\nname: x\n", "x.yaml:2:", "twice");
+    refused("name: x\ntools: [calculator, telport]\n", "x.yaml", "no tool \"telport\"");
+    refused("name: x\nsteps:\n  - {agent: a, tools: [no_tool]}\n", "x.yaml", "no tool \"no_tool\"");
+    refused("name: x\nskills: [juggle]\n", "x.yaml", "no skill \"juggle\"");
+    refused("name: x\nskills: [../x]\n", "x.yaml", "no skill");
+    refused("name: x\nsteps:\n  - agent: a\n  - agent: b\n    if: {step: c, contains: y}\n",
+            "x.yaml:5:", "no earlier step \"c\"");
+    refused("name: x\nsteps:\n  - agent: a\n  - agent: b\n    if: {step: a}\n  - agent: c\n",
+            "x.yaml:5:", "contains or equals");
+    refused("name: x\nsteps:\n  - agent: a\n  - {agent: b, if: {contains: y}}\n", "x.yaml", "last");
+    refused("name: x\nsteps:\n  - loop: {most: 2, until: {contains: y}, steps: [{agent: a}]}\n",
+            "x.yaml", "last");
+    refused("name: x\nsteps:\n  - loop: {most: 99, until: {contains: y}, steps: [{agent: a}]}\n",
+            "x.yaml:3:", "1..16");
+    refused("name: x\nsteps:\n  - loop: {most: 2, steps: [{agent: a}]}\n  - agent: b\n",
+            "x.yaml:3:", "until");
+    refused("name: x\nsteps:\n  - loop: {most: 2, until: {contains: y}, steps: [{loop: {}}]}\n",
+            "x.yaml:3:", "outside other loops");
+    refused("name: x\nsteps:\n  - {agent: a, output: {type: thing}}\n", "x.yaml:3:", "output");
+    refused("name: x\nsteps:\n  - {agent: a, output: text}\n", "x.yaml:3:", "JSON Schema");
     refused("name: x\nenrich: {web: maybe}\n", "x.yaml:2:", "never|probe|always");
     refused("name: x\n\tabout: y\n", "x.yaml:2:", "");
     refused("name: x\nrun_steps: ultra\nthinking: {enabled: perhaps}\n",
@@ -103,7 +123,7 @@ static void test_reload(void **state) {
     (void)state;
     scratch_put("wine.yaml", "name: wine\nprompt: red\n");
     struct pipeline_dir *d;
-    assert_int_equal(pipeline_dir_open(&d, scratch, true, NULL), 0);
+    assert_int_equal(pipeline_dir_open(&d, scratch, true, NULL, NULL), 0);
     struct pipeline_set *first = pipeline_hold(d), *s;
     assert_string_equal(pipeline_find(first, "wine")->prompt, "red");
     scratch_put("wine.yaml", "name: wine\nprompt: white\n");
@@ -148,7 +168,7 @@ static void test_persona(void **state) {
     assert_int_equal(file_mkdirs(path, NULL), 0);
     scratch_put("personas/sage/SOUL.md", "You are calm.\n\n");
     scratch_put("x.yaml", "name: x\npersona: sage\n");
-    assert_int_equal(pipeline_dir_open(&d, scratch, false, NULL), 0);
+    assert_int_equal(pipeline_dir_open(&d, scratch, false, NULL, NULL), 0);
     struct pipeline_set *s = pipeline_hold(d);
     assert_string_equal(pipeline_find(s, "x")->persona, "You are calm.");
     pipeline_release(s);

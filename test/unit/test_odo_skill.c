@@ -83,7 +83,7 @@ static void test_choice(void **state) {
     (void)state;
     struct pipeline_dir *d;
     struct err e = {0};
-    if (pipeline_dir_open(&d, scratch, false, &e)) fail_msg("%s", e.text);
+    if (pipeline_dir_open(&d, scratch, false, NULL, &e)) fail_msg("%s", e.text);
     assert_string_equal(chosen(d, "Count the words in this text, please"), "word-count");
     assert_string_equal(chosen(d, "Write a short poem about the sea"), "poem");
     assert_string_equal(chosen(d, "Sort these cities by name"), "stdin");
@@ -127,7 +127,7 @@ static void test_commands(void **state) {
         "plain", "'; touch x; echo '", "$(id)",   "`id`", "a b  c",  "\" | cat /etc/passwd", "-n",
         "%s%n",  "{folder}",           "{input}", "\n\n", "\xc3\xa9"};
     struct pipeline_dir *d;
-    assert_int_equal(pipeline_dir_open(&d, scratch, false, NULL), 0);
+    assert_int_equal(pipeline_dir_open(&d, scratch, false, NULL, NULL), 0);
     struct pipeline_set *s = pipeline_hold(d);
     int n;
     const struct skill *const *all = pipeline_skills(s, &n);
@@ -220,7 +220,7 @@ static void test_reload(void **state) {
     struct pipeline_dir *d;
     scratch_put("personas/sage/SOUL.md", "You are calm.\n");
     scratch_put("skills/broken/SKILL.md", "---\nname: broken\n---\n");
-    assert_int_equal(pipeline_dir_open(&d, scratch, true, NULL), 0);
+    assert_int_equal(pipeline_dir_open(&d, scratch, true, NULL, NULL), 0);
     struct pipeline_set *s = pipeline_hold(d);
     assert_string_equal(pipeline_persona(s, "sage"), "You are calm.");
     assert_null(pipeline_persona(s, "fool"));
@@ -273,7 +273,7 @@ static void test_shipped(void **state) {
     struct pipeline_dir *d;
     struct err e = {0};
     int n;
-    if (pipeline_dir_open(&d, shipped, false, &e)) fail_msg("%s", e.text);
+    if (pipeline_dir_open(&d, shipped, false, NULL, &e)) fail_msg("%s", e.text);
     assert_string_equal(chosen(d, "How many words does this text have: to be or not to be"),
                         "word-count");
     assert_string_equal(chosen(d, "Count the characters and lines of my poem"), "word-count");

@@ -144,6 +144,7 @@ int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct backend *backend
                                .store = r->store,
                                .docs = r->docs,
                                .web = r->web,
+                               .otlp = cfg_str(c, "otlp"),
                                .intent_ms = (int32_t)cfg_int(c, "intent-ms")};
         bool known = false;
         if (backend) rc = card_read(NULL, backend->name, &p.card, &known, e);

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "odo/pipeline/pipeline_steps.h"
 #include "strategy/strategy.h"
 
 enum file_kind { FILE_PIPELINE, FILE_RULES, FILE_SKILL, FILE_PERSONA };
@@ -40,11 +41,13 @@ struct pipeline_set {
     const struct skill *skills[PIPELINE_MAX_SKILLS]; /* views into files [n_of[FILE_SKILL]] */
     const struct intent_rules *rules;                /* view into files */
     uint64_t version;
+    const struct pipeline_names *names; /* borrowed while the set is made */
     char problem[640];
 };
 
 struct pipeline_dir {
-    char *path;           /* owned */
+    char *path; /* owned */
+    struct pipeline_names names;
     pthread_mutex_t lock; /* protects now; a reload also holds `reloading` */
     pthread_mutex_t reloading;
     struct pipeline_set *now; /* holds a reference */
@@ -61,29 +64,6 @@ static void file_drop(struct file *f) {
 }
 
 /* ---- one file ---- */
-
-#define SAMPLING                                                                                   \
-    {"temperature", YF_NUM, offsetof(struct pipeline_sampling, temperature), 0, 100, NULL},        \
-        {"top_p", YF_NUM, offsetof(struct pipeline_sampling, top_p), 0, 1, NULL},                  \
-        {"top_k", YF_INT, offsetof(struct pipeline_sampling, top_k), 0, 1 << 20, NULL},            \
-        {"min_p", YF_NUM, offsetof(struct pipeline_sampling, min_p), 0, 1, NULL},                  \
-        {"presence_penalty",                                                                       \
-         YF_NUM,                                                                                   \
-         offsetof(struct pipeline_sampling, presence_penalty),                                     \
-         -2,                                                                                       \
-         2,                                                                                        \
-         NULL},                                                                                    \
-    {                                                                                              \
-        "max_tokens", YF_INT, offsetof(struct pipeline_sampling, max_tokens), 1, 1 << 20, NULL     \
-    }
-
-static const struct yamlfile_field sampling_fields[] = {SAMPLING, {0}};
-
-static int bind_sampling(struct yamlfile *y, int32_t node, struct pipeline_sampling *s,
-                         struct arena *a, struct err *e) {
-    *s = (struct pipeline_sampling){NAN, NAN, NAN, NAN, INT32_MIN, INT32_MIN};
-    return node ? yamlfile_bind(y, node, sampling_fields, s, NULL, a, e) : 0;
-}
 
 struct nodes { /* nodes of the members that are mappings */
     int32_t sampling, thinking, engram, enrich, plan, steps, strategy, quality;
@@ -128,7 +108,7 @@ static int bind_parts(struct file *f, struct yamlfile *y, const struct nodes *n,
         int32_t budget;
     } think = {.budget = INT32_MIN};
     uint64_t seen = 0;
-    int rc = bind_sampling(y, n->sampling, &p->sampling, &f->arena, e);
+    int rc = pipeline_bind_sampling(y, n->sampling, &p->sampling, &f->arena, e);
     if (!rc && n->thinking)
         rc = yamlfile_bind(y, n->thinking, thinking, &think, &seen, &f->arena, e);
     p->think = seen & 1 ? think.enabled : -1;
@@ -142,44 +122,6 @@ static int bind_parts(struct file *f, struct yamlfile *y, const struct nodes *n,
     struct err why = {0};
     if (!rc && p->strategy && strategy_parse(&s, p->strategy, &why))
         rc = yamlfile_fail(y, n->strategy, e, "%s", why.text);
-    return rc;
-}
-
-struct step_nodes {
-    struct pipeline_step step;
-    int32_t sampling, parallel;
-};
-
-static int bind_step(struct file *f, struct yamlfile *y, int32_t node, int32_t group, bool inner,
-                     struct err *e) {
-    static const struct yamlfile_field fields[] = {
-        {"agent", YF_STR, offsetof(struct step_nodes, step.agent), 0, 0, NULL},
-        {"prompt", YF_STR, offsetof(struct step_nodes, step.prompt), 0, 0, NULL},
-        {"sampling", YF_NODE, offsetof(struct step_nodes, sampling), 0, 0, NULL},
-        {"tools", YF_LIST, offsetof(struct step_nodes, step.tools), 0, 0, NULL},
-        {"rounds", YF_INT, offsetof(struct step_nodes, step.rounds), 1, 64, NULL},
-        {"parallel", YF_NODE, offsetof(struct step_nodes, parallel), 0, 0, NULL},
-        {0}};
-    struct step_nodes s = {0};
-    int rc = yamlfile_bind(y, node, fields, &s, NULL, &f->arena, e);
-    if (rc) return rc;
-    if (s.parallel) {
-        if (inner || s.step.agent || s.step.prompt)
-            return yamlfile_fail(y, node, e,
-                                 "parallel: expected alone in its step, one level deep");
-        int32_t n;
-        rc = yamlfile_items(y, s.parallel, "parallel", &n, e);
-        if (!rc && !n) rc = yamlfile_fail(y, s.parallel, e, "parallel: expected steps");
-        for (int32_t i = 0; i < n && !rc; ++i)
-            rc = bind_step(f, y, yamlfile_item(y, s.parallel, i), group, true, e);
-        return rc;
-    }
-    if (!s.step.agent || !*s.step.agent) return yamlfile_fail(y, node, e, "agent: expected a name");
-    if (f->p.n_step == PIPELINE_MAX_STEPS)
-        return yamlfile_fail(y, node, e, "steps: expected at most %d", PIPELINE_MAX_STEPS);
-    s.step.group = group;
-    rc = bind_sampling(y, s.sampling, &s.step.sampling, &f->arena, e);
-    if (!rc) f->p.steps[f->p.n_step++] = s.step;
     return rc;
 }
 
@@ -223,7 +165,7 @@ static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
     w->p.strategy_ms = 60000;
     w->p.memory = PIPELINE_MEMORY_FACTS;
     w->p.memory_tokens = 300;
-    int32_t root = yamlfile_root(y), n = 0;
+    int32_t root = yamlfile_root(y);
     uint64_t seen = 0;
     int rc = yamlfile_bind(y, root, fields, w, &seen, &f->arena, e);
     f->p = w->p;
@@ -236,12 +178,7 @@ static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
     if (!f->p.name || strlen(f->p.name) != stem || strncmp(f->p.name, f->name, stem))
         return yamlfile_fail(y, root, e, "name: expected the file's own, %.*s", (int)stem, f->name);
     rc = bind_parts(f, y, &nodes, e);
-    if (!rc && nodes.steps) rc = yamlfile_items(y, nodes.steps, "steps", &n, e);
-    for (int32_t i = 0; i < n && !rc; ++i)
-        rc = bind_step(f, y, yamlfile_item(y, nodes.steps, i), i, false, e);
-    const struct pipeline_step *last = f->p.steps + f->p.n_step;
-    if (!rc && f->p.n_step > 1 && last[-1].group == last[-2].group)
-        rc = yamlfile_fail(y, nodes.steps, e, "steps: the last must stand alone, it is the answer");
+    if (!rc && nodes.steps) rc = pipeline_steps_bind(&f->p, y, nodes.steps, &f->arena, e);
     return rc;
 }
 
@@ -275,18 +212,69 @@ static int load_persona(struct file *f, const char *dir, struct err *e) {
     return read_persona(f, dir, name, &f->p.persona, e);
 }
 
-static int load_pipeline(struct file *f, const char *dir, const char *path, struct err *e) {
+/* ---- names ---- */
+
+/* Every tool that a build can have. Which of them this process has depends on its options. */
+static const char *const built_in[] = {"calculator", "documents", "web_search", "read_file",
+                                       "write_file", "run_code",  "remember",   "recall"};
+
+static bool is_tool(const struct pipeline_names *names, const char *name) {
+    for (size_t i = 0; i < sizeof built_in / sizeof *built_in; ++i)
+        if (!strcmp(built_in[i], name)) return true;
+    return names && names->has_tool && names->has_tool(names->ud, name);
+}
+
+static int check_tools(const struct file *f, const char *dir, const struct yamlfile_list *l,
+                       const struct pipeline_names *names, struct err *e) {
+    for (size_t i = 0; i < l->n; ++i)
+        if (!is_tool(names, l->v[i])) {
+            err_set(e, CHIMERE_EFORMAT, "%s/%s: tools: there is no tool \"%.40s\"", dir, f->name,
+                    l->v[i]);
+            err_hint(e, "tools of MCP servers are listed by the key mcp");
+            return CHIMERE_EFORMAT;
+        }
+    return 0;
+}
+
+/* A skill that exists but is broken counts as known: it must not prevent a start. */
+static int check_skills(const struct file *f, const char *dir, struct err *e) {
+    int rc = 0;
+    for (size_t i = 0; i < f->p.skills.n && !rc; ++i) {
+        const char *name = f->p.skills.v[i];
+        struct buf path;
+        buf_init(&path, PATH_MAX);
+        bool plain =
+            *name && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == strlen(name);
+        if (!plain || buf_printf(&path, "%s/skills/%s/SKILL.md", dir, name) || !file_exists(path.p))
+            rc = err_set(e, CHIMERE_EFORMAT, "%s/%s: skills: there is no skill \"%.40s\"", dir,
+                         f->name, name);
+        buf_fini(&path);
+    }
+    return rc;
+}
+
+static int check_names(const struct file *f, const char *dir, const struct pipeline_names *names,
+                       struct err *e) {
+    int rc = check_tools(f, dir, &f->p.tools, names, e);
+    for (int32_t i = 0; i < f->p.n_step && !rc; ++i)
+        rc = check_tools(f, dir, &f->p.steps[i].tools, names, e);
+    return rc ? rc : check_skills(f, dir, e);
+}
+
+static int load_pipeline(struct file *f, const char *dir, const char *path,
+                         const struct pipeline_names *names, struct err *e) {
     struct yamlfile *y;
     int rc = yamlfile_open(&y, path, NULL, 0, e);
     if (!rc) rc = bind_file(f, y, e);
     if (!rc) rc = load_persona(f, dir, e);
+    if (!rc) rc = check_names(f, dir, names, e);
     yamlfile_close(y);
     return rc;
 }
 
 /* name: path within dir; the caller has checked its length. */
 static int file_load(struct file **out, const char *dir, const char *name, enum file_kind kind,
-                     struct err *e) {
+                     const struct pipeline_names *names, struct err *e) {
     struct buf path;
     struct file *f = mem_zalloc(sizeof *f);
     if (!f) return err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -301,7 +289,7 @@ static int file_load(struct file **out, const char *dir, const char *name, enum 
     else if (kind == FILE_RULES) rc = intent_load(&f->rules, path.p, e);
     else if (kind == FILE_SKILL) rc = skill_read(&f->skill, path.p, own + 1, &f->arena, e);
     else if (kind == FILE_PERSONA) rc = read_persona(f, dir, own + 1, &f->persona, e);
-    else rc = load_pipeline(f, dir, path.p, e);
+    else rc = load_pipeline(f, dir, path.p, names, e);
     buf_fini(&path);
     if (rc) file_drop(f);
     else *out = f;
@@ -372,7 +360,7 @@ static int scan_one(struct pipeline_set *s, const struct pipeline_set *old, cons
     } else {
         snprintf(name, sizeof name, "%s%s%.*s", shelf->sub, *shelf->sub ? "/" : "", SKILL_MAX_NAME,
                  entry);
-        rc = file_load(&f, path, name, kind, &why);
+        rc = file_load(&f, path, name, kind, s->names, &why);
         if (rc && (f = old_file(old, name))) ++f->refs;
         if (f) add_file(s, f);
     }
@@ -424,7 +412,9 @@ int pipeline_dir_reload(struct pipeline_dir *d, struct err *e) {
     if (!e) e = &own;
     pthread_mutex_lock(&d->reloading);
     struct pipeline_set *s = mem_zalloc(sizeof *s), *old = d->now;
+    if (s) s->names = &d->names;
     int rc = s ? scan(s, old, d->path, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (s) s->names = NULL;
     bool whole = s && s->rules && pipeline_find(s, "default");
     if (s && whole && (!rc || old)) { /* the first load requires that every file is valid */
         s->refs = 1;
@@ -539,11 +529,13 @@ static int start_watch(struct pipeline_dir *d, struct err *e) {
     return 0;
 }
 
-int pipeline_dir_open(struct pipeline_dir **out, const char *path, bool watching, struct err *e) {
+int pipeline_dir_open(struct pipeline_dir **out, const char *path, bool watching,
+                      const struct pipeline_names *names, struct err *e) {
     *out = NULL;
     struct pipeline_dir *d = mem_zalloc(sizeof *d);
     if (!d) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     d->inotify = d->stop = -1;
+    if (names) d->names = *names;
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->reloading, NULL);
     d->path = mem_strdup(path);

@@ -17,6 +17,8 @@
 
 enum {
     PIPELINE_MAX_STEPS = 32,
+    PIPELINE_MAX_LOOPS = 8,
+    PIPELINE_MAX_REPEAT = 16, /* runs of a loop, and attempts at a step */
     PIPELINE_MAX = 64,
     PIPELINE_MAX_SKILLS = 128,
     PIPELINE_MAX_PERSONAS = 64
@@ -33,6 +35,20 @@ enum pipeline_when { PIPELINE_NEVER, PIPELINE_ULTRA, PIPELINE_ALWAYS };
 enum pipeline_memory { PIPELINE_MEMORY_NEVER, PIPELINE_MEMORY_FACTS, PIPELINE_MEMORY_ALL };
 enum pipeline_web { PIPELINE_WEB_NEVER, PIPELINE_WEB_PROBE, PIPELINE_WEB_ALWAYS };
 
+/* A property of the question or of the output of an earlier step. All strings are compared ignoring case. */
+struct pipeline_cond {
+    const char *step;              /* its agent; NULL: the question */
+    const char *field;             /* member of its output, a JSON object; NULL: the whole text */
+    const char *contains, *equals; /* one of them is set; both NULL: no condition */
+    bool negated;
+};
+
+struct
+    pipeline_loop { /* steps first..last run again until the condition holds, at most `most` times in all */
+    int32_t first, last, most;
+    struct pipeline_cond until;
+};
+
 struct pipeline_step {
     const char *agent;  /* name of the step in notes */
     const char *prompt; /* added to the pipeline's prompt; may be NULL */
@@ -40,6 +56,10 @@ struct pipeline_step {
     struct yamlfile_list tools; /* subset of the pipeline's tools; n == 0: none */
     int32_t rounds;             /* limit of tool rounds; 0: the pipeline's */
     int32_t group;              /* steps with the same group run concurrently */
+    struct pipeline_cond when;  /* the step is skipped if it does not hold */
+    int32_t retries;    /* further attempts if the step fails or its output has the wrong form */
+    bool approve;       /* the user must allow the step */
+    const char *output; /* JSON Schema of its output, as JSON; NULL: any text */
 };
 
 struct pipeline { /* strings are in its arena */
@@ -73,19 +93,31 @@ struct pipeline { /* strings are in its arena */
     int32_t run_steps; /* enum pipeline_when */
     struct pipeline_step steps[PIPELINE_MAX_STEPS];
     int32_t n_step;
+    struct pipeline_loop
+        loops[PIPELINE_MAX_LOOPS]; /* in the order of their last steps; not nested */
+    int32_t n_loop;
+};
+
+/* The tools that pipelines may name besides the built-in ones; NULL: none. */
+struct pipeline_names {
+    bool (*has_tool)(void *ud, const char *name);
+    void *ud;
 };
 
 struct pipeline_set;
 struct pipeline_dir;
 
-/* Reads every NAME.yaml of the folder, including intent.yaml. Any invalid file is an error here. */
-int pipeline_dir_open(struct pipeline_dir **out, const char *path, bool watch, struct err *e);
+/* Reads every NAME.yaml of the folder, including intent.yaml. Any invalid file is an error here, also one that names
+ * an unknown tool, skill or step. names: copied; its ud is borrowed until pipeline_dir_close; may be NULL. */
+int pipeline_dir_open(struct pipeline_dir **out, const char *path, bool watch,
+                      const struct pipeline_names *names, struct err *e);
 void pipeline_dir_close(struct pipeline_dir *d); /* sets that are still held stay valid */
 /* Reloads the folder now. Returns 0 or the first error; files with errors keep their old version. The watcher
  * calls it. */
 int pipeline_dir_reload(struct pipeline_dir *d, struct err *e);
 
-/* Checks a text as if it were the file NAME.yaml, without a folder. Its persona is not looked up. */
+/* Checks a text as if it were the file NAME.yaml, without a folder. Its persona, skills and tools are not looked
+ * up. */
 int pipeline_check(const char *name, const char *text, size_t n, struct err *e);
 
 const char *pipeline_dir_path(const struct pipeline_dir *d);

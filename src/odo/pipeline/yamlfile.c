@@ -192,6 +192,63 @@ static int put(struct yamlfile *f, int32_t node, const struct yamlfile_field *d,
     }
 }
 
+enum { MAX_JSON_DEPTH = 32 };
+
+static json_t *scalar_json(const yaml_node_t *n) {
+    const char *s = (const char *)n->data.scalar.value;
+    size_t len = n->data.scalar.length;
+    int64_t i;
+    double x;
+    if (n->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && strlen(s) == len) {
+        if (!strcmp(s, "true")) return json_true();
+        if (!strcmp(s, "false")) return json_false();
+        if (!strcmp(s, "null") || !*s) return json_null();
+        if (str_to_i64(s, INT64_MIN, INT64_MAX, &i)) return json_integer((json_int_t)i);
+        if (str_to_f64(s, -1e300, 1e300, &x)) return json_real(x);
+    }
+    return json_stringn(s, len);
+}
+
+/* *budget: nodes that may still be converted. Aliases could otherwise make a small file very large. */
+static int to_json(const struct yamlfile *f, int32_t node, int depth, int *budget, json_t **out,
+                   struct err *e) {
+    const yaml_node_t *n = at(f, node);
+    *out = NULL;
+    if (!n || depth > MAX_JSON_DEPTH || --*budget < 0)
+        return yamlfile_fail(f, node, e, "expected at most %d levels and %d values", MAX_JSON_DEPTH,
+                             YAMLFILE_MAX_LIST);
+    json_t *o = n->type == YAML_SCALAR_NODE    ? scalar_json(n)
+                : n->type == YAML_MAPPING_NODE ? json_object()
+                                               : json_array();
+    int rc = o ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc && n->type == YAML_MAPPING_NODE)
+        for (yaml_node_pair_t *p = n->data.mapping.pairs.start;
+             p < n->data.mapping.pairs.top && !rc; ++p) {
+            const char *key = yamlfile_text(f, p->key);
+            json_t *v = NULL;
+            rc = key ? to_json(f, p->value, depth + 1, budget, &v, e)
+                     : yamlfile_fail(f, p->key, e, "expected a key");
+            if (!rc && json_object_set_new(o, key, v))
+                rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+        }
+    if (!rc && n->type == YAML_SEQUENCE_NODE)
+        for (yaml_node_item_t *p = n->data.sequence.items.start;
+             p < n->data.sequence.items.top && !rc; ++p) {
+            json_t *v = NULL;
+            rc = to_json(f, *p, depth + 1, budget, &v, e);
+            if (!rc && json_array_append_new(o, v))
+                rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+        }
+    if (rc) json_decref(o);
+    else *out = o;
+    return rc;
+}
+
+int yamlfile_json(const struct yamlfile *f, int32_t node, json_t **out, struct err *e) {
+    int budget = YAMLFILE_MAX_LIST;
+    return to_json(f, node, 0, &budget, out, e);
+}
+
 int yamlfile_bind(struct yamlfile *f, int32_t node, const struct yamlfile_field *fields, void *base,
                   uint64_t *seen, struct arena *arena, struct err *e) {
     uint64_t rows = 0;

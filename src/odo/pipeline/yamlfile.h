@@ -7,6 +7,7 @@
 #ifndef CHIMERE_ODO_YAMLFILE_H
 #define CHIMERE_ODO_YAMLFILE_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -58,6 +59,9 @@ bool yamlfile_pair(const struct yamlfile *f, int32_t node, int32_t i, const char
                    int32_t *value);
 bool yamlfile_is_mapping(const struct yamlfile *f, int32_t node);
 const char *yamlfile_text(const struct yamlfile *f, int32_t node); /* NULL: not a scalar */
+/* Converts a node to JSON; *out is a new reference. Scalars without quotes become numbers, true, false or null if they
+ * look like one. */
+int yamlfile_json(const struct yamlfile *f, int32_t node, json_t **out, struct err *e);
 /* Writes "PATH:LINE: " and the message. */
 int yamlfile_fail(const struct yamlfile *f, int32_t node, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
