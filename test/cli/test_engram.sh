@@ -37,7 +37,7 @@ refuses 1 "there is no source 'texts/sub/b.txt'" engram forget f.engram --source
 [ ! -e g.engram ] || fail "a table is written although nothing was forgotten"
 # a table of nothing is refused
 : >empty.txt
-refuses 1 'the table would be empty' engram build -q -o empty.engram empty.txt
+refuses 2 'the table would be empty' engram build -q -o empty.engram empty.txt
 [ ! -e empty.engram ] || fail "an empty table is written"
 engram query f.engram 'the red fox' --json | grep -q '"count": 2.0' || fail "what was forgotten counts"
 
