@@ -245,7 +245,7 @@ static void put_name(struct buf *out, const char *name) {
 
 /* Appends the line above a passage: file, section and page of a document, or title and host of a page. */
 static void put_origin(struct buf *out, const json_t *s) {
-    const char *where = json_string_value(json_object_get(s, "where")), *host;
+    const char *where = json_string_value(json_object_get(s, "where")), *host = NULL;
     const char *title = json_string_value(json_object_get(s, "title"));
     json_int_t page = json_integer_value(json_object_get(s, "page"));
     bool is_page = where && (host = strstr(where, "://"));

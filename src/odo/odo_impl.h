@@ -151,7 +151,7 @@ struct odo_run {
     json_t *candidates;        /* owned: answers of a strategy; NULL: none */
     int32_t winner;
     struct trace trace;
-    char *draft; /* owned: the answer that a second attempt replaced; NULL: none */
+    char *draft;    /* owned: the answer that a second attempt replaced; NULL: none */
     json_t *record; /* owned: decision and actions, for the log and the notes */
 };
 

@@ -63,7 +63,7 @@ static int run_tests(const struct strategy_use *u, const struct candidate *c,
                      const struct slice *tests, int n, double *share, struct err *e) {
     static const char *const argv[] = {PYTHON, "-I", "-", NULL};
     struct buf program, output;
-    struct sandbox_result r;
+    struct sandbox_result r = {0};
     char mark[40];
     int n_pass = 0;
     struct slice code = strategy_program(c->content.n ? c->content.p : "", c->content.n);

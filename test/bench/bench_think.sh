@@ -26,6 +26,7 @@ without stop|--strategy think --think {$suppress,$extend}
 without suppress|--strategy think --think {$stop,$extend}
 without extend|--strategy think --think {$stop,$suppress}
 majority of 8|--strategy think+majority:n=8,temperature=0.8
+majority at equal tokens|--strategy think+majority:n=17,temperature=0.8
 best of 8|--strategy think+best_of_n:n=8,temperature=0.8
 weighted of 8|--strategy think+weighted:n=8,temperature=0.8
 beam 8|--strategy think+beam:n=8,width=2,temperature=0.8
