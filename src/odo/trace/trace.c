@@ -14,7 +14,7 @@
 #include "jobs/jobs.h"
 #include "net/fetch.h"
 
-enum { SEND_MS = 5000, STATUS_ERROR = 2, KIND_INTERNAL = 1, KIND_SERVER = 2 };
+enum { SEND_MS = 15000, STATUS_ERROR = 2, KIND_INTERNAL = 1, KIND_SERVER = 2 };
 
 struct trace_sink {
     char *url;                  /* owned */
