@@ -84,13 +84,18 @@ struct attn_args {
     float *out; /* [n_tok, n_head, d_v] */
 };
 
-/* Attention inside the batch: every token of a span sees the whole span (encoders). Dense heads. */
+/* Attention inside the batch: every token of a span sees the whole span, or the tokens at a distance of at most
+ * `window` (encoders). Dense heads. To the score of a key at distance n = key - query, head h adds
+ * bias[h][n + n_bias], n limited to -n_bias .. n_bias. */
 struct attn_full_args {
     const struct span *spans;
     int32_t n_span, n_tok, n_head, d_head;
     const float *q, *k, *v; /* [n_tok, n_head, d_head] */
     float scale;
     float *out;
+    int32_t window;    /* 0: all */
+    const float *bias; /* [n_head, 2 n_bias + 1] or NULL */
+    int32_t n_bias;
 };
 
 /* Gated delta net (Yang et al., Gated Delta Networks, arXiv:2412.06464, in the variant of Qwen3.5), from the raw

@@ -236,17 +236,21 @@ static void deep_attention_agrees(void **st) {
 
 static void full_attention_agrees(void **st) {
     (void)st;
-    enum { H = 3, D = 20, N = 57 };
+    enum { H = 3, D = 20, N = 57, N_BIAS = 9 };
     size_t n = (size_t)H * D * N;
     float *q = floats(n, 1), *k = floats(n, 1), *v = floats(n, 1), *y0 = floats(n, 0),
-          *y1 = floats(n, 0);
+          *y1 = floats(n, 0), *bias = floats((2 * N_BIAS + 1) * H, 1);
+    static const int32_t windows[] = {0, 5};
     struct span s[] = {{.row = 0, .n_tok = 40}, {.row = 40, .n_tok = 17}};
-    struct attn_full_args a = {s, 2, N, H, D, q, k, v, .3f, y0};
-    ref->ops->attn_full(ref, &a);
-    a.out = y1;
-    dev->ops->attn_full(dev, &a);
-    settle(dev);
-    check_near(y1, y0, n, 1e-5, "attn_full");
+    for (int w = 0; w < 4; w++) {
+        struct attn_full_args a = {
+            s, 2, N, H, D, q, k, v, .3f, y0, windows[w / 2], w % 2 ? bias : NULL, N_BIAS};
+        ref->ops->attn_full(ref, &a);
+        a.out = y1;
+        dev->ops->attn_full(dev, &a);
+        settle(dev);
+        check_near(y1, y0, n, 1e-5, "attn_full %d", w);
+    }
     drop_all();
 }
 

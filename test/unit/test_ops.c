@@ -518,18 +518,24 @@ static void attention_steps_do_not_see_their_neighbours(void **st) {
 
 static void full_attention_agrees(void **st) {
     (void)st;
-    enum { N_TOK = 90, N_HEAD = 3, D = 40 };
+    enum { N_TOK = 90, N_HEAD = 3, D = 40, N_BIAS = 9 };
     size_t n = (size_t)N_TOK * N_HEAD * D;
     struct span s[] = {{.row = 0, .n_tok = 65}, {.row = 65, .n_tok = 1}, {.row = 66, .n_tok = 24}};
     for (int i = 0; i < n_dev; i++) {
         float *q = floats(n, 1), *k = floats(n, 1), *v = floats(n, 1), *y0 = floats(n, 0),
               *y1 = floats(n, 0);
-        struct attn_full_args a = {s, 3, N_TOK, N_HEAD, D, q, k, v, .2f, y0};
-        ref->ops->attn_full(ref, &a);
-        a.out = y1;
-        devs[i]->ops->attn_full(devs[i], &a);
-        check_near(y1, y0, n, 1e-5, "%s attn_full", dev_names[i]);
-        drop(q), drop(k), drop(v), drop(y0), drop(y1);
+        float *bias = floats((2 * N_BIAS + 1) * N_HEAD, 1);
+        static const int32_t windows[] = {0, 5, 70};
+        for (int w = 0; w < 6; w++) {
+            struct attn_full_args a = {
+                s,     3, N_TOK, N_HEAD, D, q, k, v, .2f, y0, windows[w / 2], w % 2 ? bias : NULL,
+                N_BIAS};
+            ref->ops->attn_full(ref, &a);
+            a.out = y1;
+            devs[i]->ops->attn_full(devs[i], &a);
+            check_near(y1, y0, n, 1e-5, "%s attn_full %d", dev_names[i], w);
+        }
+        drop(q), drop(k), drop(v), drop(y0), drop(y1), drop(bias);
     }
 }
 

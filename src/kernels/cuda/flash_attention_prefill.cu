@@ -362,8 +362,7 @@ void cuda_attn_many(struct cuda *c, const struct attn_args *a, const dspans &b, 
 
 /* ---- encoders ---- */
 
-__global__ void full_kernel(dspans b, const float *q, const float *k, const float *v,
-                            int32_t n_head, int32_t d, float scale, float *out) {
+__global__ void full_kernel(dspans b, attn_full_args a) {
     DYNAMIC_SHARED(float, score); /* for every token of the span */
     __shared__ float room[32];
     pdl_trigger();
@@ -371,14 +370,22 @@ __global__ void full_kernel(dspans b, const float *q, const float *k, const floa
     int32_t h = (int32_t)blockIdx.x, t = (int32_t)blockIdx.y;
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, n_warp = (int)blockDim.x / 32;
     dspan s = b.spans[b.of_row[t]];
-    int64_t row = (int64_t)n_head * d, at = (int64_t)h * d;
-    const float *own = q + t * row + at;
+    int32_t d = a.d_head, pos = t - s.row, first = 0, end = s.n_tok;
+    if (a.window > 0) {
+        first = pos > a.window ? pos - a.window : 0;
+        end = pos + a.window + 1 < s.n_tok ? pos + a.window + 1 : s.n_tok;
+    }
+    const float *bias = a.bias ? a.bias + (2 * (int64_t)a.n_bias + 1) * h + a.n_bias : NULL;
+    int64_t row = (int64_t)a.n_head * d, at = (int64_t)h * d;
+    const float *own = a.q + t * row + at;
     float most = -INFINITY;
-    for (int i = warp; i < s.n_tok; i += n_warp) {
-        const float *key = k + (int64_t)(s.row + i) * row + at;
+    for (int i = first + warp; i < end; i += n_warp) {
+        const float *key = a.k + (int64_t)(s.row + i) * row + at;
         float dot = 0;
         for (int e = lane; e < d; e += 32) dot += own[e] * key[e];
-        dot = lanes_sum(dot, 32) * scale;
+        dot = lanes_sum(dot, 32) * a.scale;
+        int32_t n = i - pos > a.n_bias ? a.n_bias : i - pos < -a.n_bias ? -a.n_bias : i - pos;
+        if (bias) dot += bias[n];
         if (lane == 0) score[i] = dot;
         most = fmaxf(most, dot);
     }
@@ -387,15 +394,15 @@ __global__ void full_kernel(dspans b, const float *q, const float *k, const floa
     for (int i = 0; i < n_warp; i++) most = fmaxf(most, room[i]);
     __syncthreads();
     float sum = 0;
-    for (int i = (int)threadIdx.x; i < s.n_tok; i += (int)blockDim.x) {
+    for (int i = first + (int)threadIdx.x; i < end; i += (int)blockDim.x) {
         score[i] = expf(score[i] - most);
         sum += score[i];
     }
     sum = block_sum(sum, room);
     for (int e = (int)threadIdx.x; e < d; e += (int)blockDim.x) {
         float y = 0;
-        for (int i = 0; i < s.n_tok; i++) y += score[i] * v[(int64_t)(s.row + i) * row + at + e];
-        out[t * row + at + e] = y / sum;
+        for (int i = first; i < end; i++) y += score[i] * a.v[(int64_t)(s.row + i) * row + at + e];
+        a.out[t * row + at + e] = y / sum;
     }
 }
 
@@ -412,5 +419,5 @@ void cuda_attn_full(struct dev *d, const struct attn_full_args *a) {
     }
     cuda_wrote(c, a->out, (size_t)a->n_tok * (size_t)(a->n_head * a->d_head) * 4);
     launch(c, full_kernel, dim3((unsigned)a->n_head, (unsigned)a->n_tok), dim3(128),
-           (size_t)most * 4, b, a->q, a->k, a->v, a->n_head, a->d_head, a->scale, a->out);
+           (size_t)most * 4, b, *a);
 }

@@ -165,6 +165,14 @@ void ref_attn(struct dev *d, const struct attn_args *a) {
                 attn_head(r, a, &a->spans[n], i, h, score, acc, tmp);
 }
 
+static double full_score(const struct attn_full_args *a, const float *q, const float *k, int32_t h,
+                         int32_t distance) {
+    if (a->window > 0 && (distance > a->window || -distance > a->window)) return -INFINITY;
+    double x = a->scale * dot(q, k, a->d_head);
+    int32_t n = distance > a->n_bias ? a->n_bias : distance < -a->n_bias ? -a->n_bias : distance;
+    return a->bias ? x + (double)a->bias[(2 * (int64_t)a->n_bias + 1) * h + n + a->n_bias] : x;
+}
+
 void ref_attn_full(struct dev *d, const struct attn_full_args *a) {
     struct ref *r = (struct ref *)d;
     if (!ref_begin(r)) return;
@@ -178,12 +186,12 @@ void ref_attn_full(struct dev *d, const struct attn_full_args *a) {
                 int64_t at = h * (int64_t)a->d_head, base = s->row * n_embd + at;
                 const float *q = a->q + base + i * n_embd;
                 for (int32_t j = 0; j < s->n_tok; j++)
-                    score[j] = a->scale * dot(q, a->k + base + j * n_embd, a->d_head);
+                    score[j] = full_score(a, q, a->k + base + j * n_embd, h, j - i);
                 double f = softmax(score, s->n_tok, NULL);
                 for (int32_t c = 0; c < a->d_head; c++) {
                     double sum = 0;
                     for (int32_t j = 0; j < s->n_tok; j++)
-                        sum += score[j] * a->v[base + j * n_embd + c];
+                        if (score[j] > 0) sum += score[j] * a->v[base + j * n_embd + c];
                     a->out[base + i * n_embd + c] = (float)(sum * f);
                 }
             }
