@@ -73,8 +73,9 @@ static const struct st_tensor *find_prefixed(const struct safetensors *st, const
                                         "backbone.",
                                         "model.backbone.",
                                         ""};
-    static const char *const others[] = {"",         "model.",      "bert.",
-                                         "roberta.", "distilbert.", "language_model."};
+    static const char *const others[] = {
+        "",       "model.",      "bert.",          "roberta.", "distilbert.",
+        "mpnet.", "nomic_bert.", "language_model."};
     bool rooted = str_starts(name, "model.");
     const char *const *list = rooted ? roots : others;
     size_t n = rooted ? sizeof roots / sizeof roots[0] : sizeof others / sizeof others[0];

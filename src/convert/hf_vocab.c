@@ -360,11 +360,11 @@ static int put_model(struct put *p, struct err *e) {
         gguf_put_strings(p->w, "tokenizer.ggml.merges", p->v.merges, p->v.n_merges);
     if (p->v.model == HF_SPM || p->v.model == HF_UNIGRAM) put_spaces(p);
     if (!rc && p->v.model == HF_UNIGRAM) rc = put_charsmap(p, e);
-    if (p->v.model == HF_WORDPIECE) {
-        put_case(p, p->v.normalizer, 0);
-        if (p->h->n_token_type)
-            gguf_put_u32(p->w, "tokenizer.ggml.token_type_count", p->h->n_token_type);
-    }
+    if (p->v.model == HF_WORDPIECE) put_case(p, p->v.normalizer, 0);
+    /* llama.cpp opens no encoder without it */
+    if (!p->h->hp->is_causal)
+        gguf_put_u32(p->w, "tokenizer.ggml.token_type_count",
+                     p->h->n_token_type ? p->h->n_token_type : 1);
     return rc;
 }
 

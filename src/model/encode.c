@@ -1,24 +1,45 @@
-/* encode.c: BERT encoders: embeddings and relevance scores of whole texts.
+/* encode.c: encoders: embeddings and relevance scores of whole texts.
  *
- * x = norm(token + position + segment); for each layer: x = norm(x + attention(x)); x = norm(x + ffn(x)).
- * Norms follow the sums (Devlin et al., arXiv:1810.04805). */
+ * x = norm(token + position + segment); for each layer: x = norm(x + attention(x)); x = norm(x + ffn(x)) (Devlin et
+ * al., arXiv:1810.04805), or x += attention(norm(x)); x += ffn(norm(x)) and a last norm, if norm_first is set. Instead
+ * of learned positions there may be RoPE or a bias of the scores. */
 #include <math.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "format/quant.h"
 #include "model/block/block_impl.h"
 
-static void encoder_layer(struct forward *f, int32_t il) {
+/* Rotates heads in place: as queries without keys, which need no cache. */
+static void rotate(struct forward *f, int32_t il, float *x) {
+    const struct hparams *hp = &f->m->hp;
+    const struct qkv_store_args a = {
+        .spans = f->spans,
+        .n_span = f->n_span,
+        .n_tok = f->n_tok,
+        .n_head = hp->layer[il].n_head,
+        .q = x,
+        .q_tok_stride = hp->n_embd,
+        .q_head_stride = hp->d_k,
+        .rope = block_rope(f->m, il),
+        .kv = {.d_k = hp->d_k, .d_v = hp->d_v, .k_type = QUANT_F32, .v_type = QUANT_F32},
+        .q_out = x};
+    if (hp->rope_mode != ROPE_NONE) f->d->ops->qkv_store(f->d, &a);
+}
+
+/* Adds the attention of rows `from` to x. */
+static void attention(struct forward *f, int32_t il, const float *from) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_weights *l = &f->m->weights.layer[il];
-    const struct ops *ops = f->d->ops;
     int64_t d = hp->n_embd, n = (int64_t)f->n_tok * d;
     float *q = f->proj, *k = q + n, *v = k + n; /* dense, as attn_full requires */
     const struct linear_out out[3] = {fwd_out(&l->attn.q, l->attn.q_b, q, d),
                                       fwd_out(&l->attn.k, l->attn.k_b, k, d),
                                       fwd_out(&l->attn.v, l->attn.v_b, v, d)};
-    fwd_linear(f, out, 3, f->x, d);
+    fwd_linear(f, out, 3, from, d);
+    rotate(f, il, q);
+    rotate(f, il, k);
     const struct attn_full_args a = {.spans = f->spans,
                                      .n_span = f->n_span,
                                      .n_tok = f->n_tok,
@@ -28,14 +49,33 @@ static void encoder_layer(struct forward *f, int32_t il) {
                                      .k = k,
                                      .v = v,
                                      .scale = hp->attn_scale,
-                                     .out = f->mix};
-    ops->attn_full(f->d, &a);
+                                     .out = f->mix,
+                                     .window = hp->layer[il].window,
+                                     .bias = f->m->attn_bias,
+                                     .n_bias = f->m->n_attn_bias};
+    f->d->ops->attn_full(f->d, &a);
     const struct linear_out res = fwd_add(&l->attn.out, l->attn.out_b, f->x, d);
     fwd_linear(f, &res, 1, f->mix, d);
-    ops->layer_norm(f->d, f->x, f->x, l->attn_norm, l->attn_norm_b, f->n_tok, d, hp->eps);
-    ops->copy(f->d, f->h, f->x, (size_t)n * sizeof(float));
+}
+
+static void norm(struct forward *f, float *out, const float *w, const float *b) {
+    f->d->ops->layer_norm(f->d, out, f->x, w, b, f->n_tok, f->m->hp.n_embd, f->m->hp.eps);
+}
+
+static void encoder_layer(struct forward *f, int32_t il) {
+    const struct layer_weights *l = &f->m->weights.layer[il];
+    if (f->m->hp.norm_first) {
+        if (l->attn_norm) norm(f, f->h, l->attn_norm, l->attn_norm_b);
+        attention(f, il, l->attn_norm ? f->h : f->x);
+        norm(f, f->h, l->ffn_norm, l->ffn_norm_b);
+        fwd_blocks(f, ffn_blocks, il);
+        return;
+    }
+    attention(f, il, f->x);
+    norm(f, f->x, l->attn_norm, l->attn_norm_b);
+    f->d->ops->copy(f->d, f->h, f->x, (size_t)f->n_tok * (size_t)f->m->hp.n_embd * sizeof(float));
     fwd_blocks(f, ffn_blocks, il);
-    ops->layer_norm(f->d, f->x, f->x, l->ffn_norm, l->ffn_norm_b, f->n_tok, d, hp->eps);
+    norm(f, f->x, l->ffn_norm, l->ffn_norm_b);
 }
 
 /* Adds to x the rows of an embedding table selected by f->ids. */
@@ -131,15 +171,16 @@ int forward_encode(struct forward *f, const struct encode_text *texts, int32_t n
     ops->embed(f->d, f->x, &g->token_embd, f->ids, f->n_tok, 1);
     for (int32_t i = 0; i < n_text; i++)
         for (int32_t t = 0; t < texts[i].n_tok; t++) f->ids[f->spans[i].row + t] = t;
-    add_embedding(f, &g->pos_embd);
+    if (g->pos_embd.data) add_embedding(f, &g->pos_embd);
     if (g->type_embd.data) {
         for (int32_t i = 0; i < n_text; i++)
             for (int32_t t = 0; t < texts[i].n_tok; t++)
                 f->ids[f->spans[i].row + t] = texts[i].types ? texts[i].types[t] : 0;
         add_embedding(f, &g->type_embd);
     }
-    ops->layer_norm(f->d, f->x, f->x, g->embd_norm, g->embd_norm_b, f->n_tok, d, hp->eps);
+    norm(f, f->x, g->embd_norm, g->embd_norm_b);
     for (int32_t il = 0; il < hp->n_layer; il++) encoder_layer(f, il);
+    if (g->output_norm) norm(f, f->x, g->output_norm, g->output_norm_b);
     rc = ops->status(f->d, e);
     if (rc) return rc;
     if (hp->pooling == POOL_RANK) {

@@ -2,12 +2,14 @@
 #include "model/model.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "format/quant.h"
 #include "model/block/block.h"
 #include "model/seq_impl.h"
 #include "model/slice.h"
@@ -93,6 +95,60 @@ static int make_rope(struct model *m, struct err *e) {
     return rc;
 }
 
+/* Bucket of a distance: one for each of the smallest 8, then 8 on a logarithmic scale; keys after the query have
+ * buckets of their own. In float, like the reference. */
+static int32_t bucket_of(int32_t distance) {
+    enum { HALF = BIAS_N_BUCKET / 2, EXACT = HALF / 2 };
+    int32_t n = distance < 0 ? -distance : distance, base = distance > 0 ? HALF : 0;
+    if (n < EXACT) return base + n;
+    float steps = logf((float)n / EXACT) / (float)log((double)BIAS_BUCKET_REACH / EXACT) * EXACT;
+    int32_t bucket = EXACT + (int32_t)steps;
+    return base + (bucket < HALF ? bucket : HALF - 1);
+}
+
+/* Slope of a head (Press et al., arXiv:2108.12409): powers of 2^(-8/n); if n is no power of two, those of the next
+ * smaller one, then every second of the next larger one. */
+static double alibi_slope(int32_t head, int32_t n_head) {
+    int32_t n = 1;
+    while (2 * n <= n_head) n *= 2;
+    return head < n ? pow(2, -8.0 * (head + 1) / n) : pow(2, -4.0 * (2 * (head - n) + 1) / n);
+}
+
+/* What attention adds to scores, by head and distance. */
+static int make_attn_bias(struct model *m, struct err *e) {
+    const struct hparams *hp = &m->hp;
+    if (hp->position_bias == BIAS_NONE) return 0;
+    bool is_table = hp->position_bias == BIAS_BUCKETS;
+    const struct gguf_tensor *table =
+        is_table ? gguf_find_tensor(m->gguf, "attn_rel_b.weight") : NULL;
+    int32_t n_head = hp->layer[0].n_head, n = is_table ? BIAS_BUCKET_REACH : hp->n_ctx_train - 1;
+    bool fits = n >= 0 && n <= 1 << 20 && (2 * (int64_t)n + 1) * n_head <= 1 << 26;
+    if (!fits || (is_table && (!table || table->type != QUANT_F32)))
+        return err_set(
+            e, CHIMERE_EFORMAT,
+            "tensor attn_rel_b.weight or key %s.context_length: expected numbers in f32, "
+            "and at most 2^26 numbers",
+            hp->arch->name);
+    size_t n_row = 2 * (size_t)n + 1, bytes = (size_t)n_head * n_row * sizeof(float);
+    float *f = mem_alloc(bytes);
+    m->n_attn_bias = n;
+    m->attn_bias = m->dev->ops->alloc(m->dev, bytes);
+    if (!f || !m->attn_bias) {
+        mem_free(f);
+        return err_set(e, CHIMERE_ENOMEM, "out of memory for position tables");
+    }
+    for (int32_t h = 0; h < n_head; h++)
+        for (int32_t d = -n; d <= n; d++) {
+            float *x = &f[(size_t)h * n_row + (size_t)(d + n)];
+            *x = (float)-(alibi_slope(h, n_head) * abs(d));
+            if (table)
+                memcpy(x, table->data + 4 * ((size_t)bucket_of(d) * (size_t)n_head + (size_t)h), 4);
+        }
+    m->dev->ops->upload(m->dev, m->attn_bias, f, bytes);
+    mem_free(f);
+    return 0;
+}
+
 static void read_name(struct model *m, const char *path) {
     const struct gguf_kv *kv = gguf_find(m->gguf, "general.name");
     const char *base = strrchr(path, '/');
@@ -159,6 +215,7 @@ static int open_part(struct model **out, const char *path, struct dev *dev,
         if (!rc && n > 1) rc = slice_new(&m->slice, &m->hp, m->gguf, rank, n, e);
         if (!rc) rc = weights_bind(&m->weights, &m->hp, m->gguf, dev, where, m->slice, quiet, e);
         if (!rc) rc = make_rope(m, e);
+        if (!rc) rc = make_attn_bias(m, e);
         if (rc) err_prefix(e, "%s", path);
     }
     if (rc) {
@@ -186,6 +243,7 @@ void model_close(struct model *m) {
     if (!m) return;
     if (m->inv_freq) m->dev->ops->free(m->dev, m->inv_freq);
     if (m->inv_freq_window) m->dev->ops->free(m->dev, m->inv_freq_window);
+    if (m->attn_bias) m->dev->ops->free(m->dev, m->attn_bias);
     weights_release(&m->weights);
     slice_free(m->slice);
     if (m->host) m->host->ops->close(m->host);

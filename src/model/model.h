@@ -16,6 +16,8 @@ struct model {
     struct dev *host;          /* owned; NULL: the host does not multiply experts for dev */
     float *inv_freq;           /* owned by the device [n_rot / 2] */
     float *inv_freq_window;    /* the same for layers with a window; NULL: not different */
+    float *attn_bias; /* owned by the device [n_head, 2 n_attn_bias + 1], by distance; NULL: none */
+    int32_t n_attn_bias;
     /* over keys, directory and samples of the data: identifies the model in files */
     uint64_t hash;
     char name[128]; /* general.name, else the file's name */

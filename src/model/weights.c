@@ -224,6 +224,13 @@ static int split_fused(struct binder *b, int32_t il) {
                            "got nothing",
                            il);
     }
+    if (hp->is_up_fused && l->ffn.up.data) {
+        int64_t n_ff = hp->layer[il].n_ff;
+        l->ffn.gate = rows_of(&l->ffn.up, 0, n_ff);
+        l->ffn.up = rows_of(&l->ffn.up, n_ff, n_ff);
+        l->ffn.gate_b = l->ffn.up_b;
+        if (l->ffn.up_b) l->ffn.up_b += n_ff;
+    }
     if (hp->layer[il].mixer & MIX_CONV) { /* gate before, gate after, values */
         int64_t d = hp->n_embd;
         l->ssm.x_b = rows_of(&l->ssm.in, 0, d);

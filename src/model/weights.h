@@ -16,7 +16,7 @@ struct global_weights {
     struct weight fc;        /* drafters: for the other model's hidden states */
     struct weight meta_embd; /* rows that precede every sequence; layout 0 */
     const float *fc_norm, *output_norm, *output_norm_b, *embd_norm, *embd_norm_b, *rope_freqs,
-        *cls_b, *cls_out_b;
+        *cls_b, *cls_out_b, *rel_bias;
 };
 
 struct layer_weights {

@@ -18,7 +18,7 @@ not trivial. 200 positions: no multiple of a chunk.
 import json, sys, os, tempfile
 import numpy as np, torch, torch.nn.functional as F
 import transformers as T
-import hymba
+import hymba, jina
 
 M64 = np.uint64(0xFFFFFFFFFFFFFFFF)
 def u64(x): return np.uint64(x & 0xFFFFFFFFFFFFFFFF)
@@ -108,12 +108,25 @@ FAMILIES['bert_roberta'] = (lambda: T.XLMRobertaModel(T.XLMRobertaConfig(**encod
 FAMILIES['bertrank_roberta'] = (lambda: T.XLMRobertaForSequenceClassification(T.XLMRobertaConfig(**encoder, type_vocab_size=1, num_labels=1)), False)
 FAMILIES['bert_distil'] = (lambda: T.DistilBertModel(T.DistilBertConfig(vocab_size=VOCAB, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=256)), False)
 
+# Published values of the fields that make these encoders differ; the window and the number of positions are smaller.
+small_encoder = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=48)
+ENCODERS = {
+    'bert_mpnet': lambda: T.MPNetModel(T.MPNetConfig(**dict(small_encoder, num_hidden_layers=2), max_position_embeddings=258, layer_norm_eps=1e-5, pad_token_id=1)),
+    'bert_nomic': lambda: T.NomicBertModel(T.NomicBertConfig(**dict(small_encoder, num_hidden_layers=2), max_position_embeddings=256, rope_parameters=dict(rope_type='default', rope_theta=1000.0))),
+    'bert_modern': lambda: T.ModernBertModel(T.ModernBertConfig(**small_encoder, max_position_embeddings=256, local_attention=16, pad_token_id=0, bos_token_id=1, eos_token_id=1, cls_token_id=1, sep_token_id=1)),
+    'bert_jina2': lambda: jina.JinaBert(T.BertConfig(**dict(small_encoder, num_hidden_layers=2, num_attention_heads=6, hidden_size=48), max_position_embeddings=256)),
+    'bert_jina3': lambda: T.JinaEmbeddingsV3Model(T.JinaEmbeddingsV3Config(**dict(small_encoder, num_hidden_layers=2), max_position_embeddings=256, rope_parameters=dict(rope_type='default', rope_theta=20000.0))),
+}
+
 # Hybrid families are written under the names of their checkpoints (one tensor an expert and so on), which
 # transformers reads back: NAMES of the model in memory are not always those.
 CHECKPOINT = {'falcon-h1', 'jamba', 'zamba2'}
 def hybrid(name, build):
     FAMILIES[name] = (build, False)
     CHECKPOINT.add(name)
+
+for name, build in ENCODERS.items(): hybrid(name, build)
+CHECKPOINT.remove('bert_jina2')  # a module of our own, which has the checkpoint's names
 
 small = dict(vocab_size=VOCAB, hidden_size=32)
 hybrid('mamba', lambda: T.MambaForCausalLM(T.MambaConfig(**small, state_size=16, num_hidden_layers=3, tie_word_embeddings=False)))
@@ -353,8 +366,11 @@ def main():
                 tensors.append(dict(name=n, shape=list(p.shape), offset=off, scale=sc))
         if name not in CHECKPOINT: config = json.loads(m.config.to_json_string(use_diff=False))
         config['architectures'] = [type(m).__name__]
+        if name == 'bert_modern':  # the fields of published checkpoints
+            for key in ('layer_types', 'rope_parameters'): del config[key]
+            config.update(global_attn_every_n_layers=3, global_rope_theta=160000.0, local_rope_theta=10000.0)
         ids = [int(x) for x in (values('tokens', [N_TOK], VOCAB / 2, VOCAB / 2)).clip(0, VOCAB - 1)]
-        if 'roberta' in name: ids = [2 if i == 1 else i for i in ids]  # 1 is padding, which has no position
+        if 'roberta' in name or 'mpnet' in name: ids = [2 if i == 1 else i for i in ids]  # 1 is padding, which has no position
         spec = dict(config=config, tokens=ids, tensors=tensors)
         if name in TAPPED: hidden_rows(m, ids, TAPPED[name]).astype('<f4').tofile(f'{out}/{name}.hidden')
         if o.hidden: continue

@@ -32,6 +32,10 @@ enum mixer_kind {
     MIX_CONV = 16
 };
 enum ffn_kind { FFN_NONE, FFN_DENSE, FFN_MOE };
+/* What encoders add to a score by the distance of key and query. */
+enum position_bias { BIAS_NONE, BIAS_BUCKETS /* a table, by buckets */, BIAS_ALIBI };
+enum { BIAS_N_BUCKET = 32, BIAS_BUCKET_REACH = 128 }; /* all larger distances share a bucket */
+
 enum pooling { POOL_NONE, POOL_MEAN, POOL_CLS, POOL_LAST, POOL_RANK };
 
 /* How a layer with two mixers combines them. */
@@ -52,7 +56,8 @@ struct layer_shape {
     uint8_t join;  /* enum mixer_join */
     bool is_nextn; /* a multi-token prediction block after the trunk */
     int32_t n_head, n_kv_head, n_ff;
-    int32_t window;     /* positions visible to attention, including the own one; 0: all */
+    /* positions visible to attention, including the own one; encoders: on each side, without it; 0: all */
+    int32_t window;
     int32_t kv_back;    /* reads keys and values of the layer this many layers before; 0: its own */
     int32_t share_back; /* the shared block's weights are in the layer this many layers before */
 };
@@ -112,7 +117,10 @@ struct hparams {
     bool is_causal;
     enum pooling pooling;
     int32_t n_token_type; /* encoders */
-    bool no_head;         /* the following layers are on another device (hparams_cut) */
+    bool norm_first;  /* encoders: blocks read normalized rows; else their sums are normalized */
+    bool is_up_fused; /* ffn_up has the gate's rows, then its own */
+    enum position_bias position_bias;
+    bool no_head; /* the following layers are on another device (hparams_cut) */
 };
 
 /* Layers [first, end) of the trunk; end 0: all. */

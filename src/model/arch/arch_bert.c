@@ -1,87 +1,54 @@
-/* arch_bert.c: BERT encoders (BERT, RoBERTa, XLM-RoBERTa, DistilBERT): embedding models and cross-encoders. */
+/* arch_bert.c: encoders with learned positions (BERT, RoBERTa, XLM-RoBERTa, DistilBERT, MPNet): embedding models and
+ * cross-encoders. */
 #include <stddef.h>
 
 #include "base/err.h"
 #include "model/arch/arch_config.h"
-#include "model/arch/arch_impl.h"
+#include "model/arch/arch_encoder.h"
 
-/* RoBERTa checkpoints have padding rows before the first position, and a dense layer inside their classifier. */
-#define OR(gguf_, hf_, other_, slot_, vector_, dim0, dim1)                                         \
-    {                                                                                              \
-        gguf_, hf_, other_, offsetof(struct global_weights, slot_), vector_, AT_GLOBAL,            \
-            TS_OPTIONAL | ((vector_) ? TS_F32 : 0), TF_NONE, TF_NONE, {                            \
-            dim0, dim1, D_NONE                                                                     \
-        }                                                                                          \
-    }
-
+/* RoBERTa checkpoints have a dense layer inside their classifier. */
 static const struct tensor_row rows_globals[] = {
-    GMAT("token_embd.weight", "embeddings.word_embeddings.weight", token_embd, 0, D_EMBD, D_VOCAB),
-    {"position_embd.weight",
-     "embeddings.position_embeddings.weight",
-     NULL,
-     offsetof(struct global_weights, pos_embd),
-     false,
-     AT_GLOBAL,
-     0,
-     TF_LAST_ROWS,
-     TF_NONE,
-     {D_EMBD, D_CTX, D_NONE}},
-    GMAT("token_types.weight", "embeddings.token_type_embeddings.weight", type_embd, TS_OPTIONAL,
-         D_EMBD, D_TOKEN_TYPE),
-    GVEC("token_embd_norm.weight", "embeddings.LayerNorm.weight", embd_norm, 0, TF_NONE, D_EMBD),
-    GVEC("token_embd_norm.bias", "embeddings.LayerNorm.bias", embd_norm_b, 0, TF_NONE, D_EMBD),
-    OR("cls.weight", "pooler.dense.weight", "classifier.dense.weight", cls, false, D_EMBD, D_EMBD),
-    OR("cls.bias", "pooler.dense.bias", "classifier.dense.bias", cls_b, true, D_EMBD, D_NONE),
-    OR("cls.output.weight", "classifier.weight", "classifier.out_proj.weight", cls_out, false,
-       D_EMBD, D_ONE),
-    OR("cls.output.bias", "classifier.bias", "classifier.out_proj.bias", cls_out_b, true, D_ONE,
-       D_NONE),
+    ENCODER_EMBEDDINGS("embeddings.LayerNorm"),
+    ENCODER_POSITIONS("embeddings.position_embeddings.weight"),
+    ENCODER_OR("cls.weight", "pooler.dense.weight", "classifier.dense.weight", cls, false, D_EMBD,
+               D_EMBD),
+    ENCODER_OR("cls.bias", "pooler.dense.bias", "classifier.dense.bias", cls_b, true, D_EMBD,
+               D_NONE),
+    ENCODER_OR("cls.output.weight", "classifier.weight", "classifier.out_proj.weight", cls_out,
+               false, D_EMBD, D_ONE),
+    ENCODER_OR("cls.output.bias", "classifier.bias", "classifier.out_proj.bias", cls_out_b, true,
+               D_ONE, D_NONE),
     ROWS_END};
 
-/* A layer's rows from the names of its parts. Norms follow the residual sums. */
-#define ROWS_ENCODER(hf_, q_, k_, v_, out_, norm_, up_, down_, norm2_)                             \
-    MAT("blk.%d.attn_q.weight", hf_ q_ ".weight", attn.q, AT_ATTN, TS_OR_FUSED, TF_NONE, D_EMBD,   \
-        D_Q, D_NONE),                                                                              \
-        MAT("blk.%d.attn_k.weight", hf_ k_ ".weight", attn.k, AT_ATTN, TS_OR_FUSED, TF_NONE,       \
-            D_EMBD, D_K, D_NONE),                                                                  \
-        MAT("blk.%d.attn_v.weight", hf_ v_ ".weight", attn.v, AT_ATTN, TS_OR_FUSED, TF_NONE,       \
-            D_EMBD, D_V, D_NONE),                                                                  \
-        MAT("blk.%d.attn_qkv.weight", NULL, attn.qkv, AT_ATTN, TS_OPTIONAL, TF_NONE, D_EMBD,       \
-            D_QKV, D_NONE),                                                                        \
-        VEC("blk.%d.attn_q.bias", hf_ q_ ".bias", attn.q_b, AT_ATTN, TS_OPTIONAL, TF_NONE, D_Q),   \
-        VEC("blk.%d.attn_k.bias", hf_ k_ ".bias", attn.k_b, AT_ATTN, TS_OPTIONAL, TF_NONE, D_K),   \
-        VEC("blk.%d.attn_v.bias", hf_ v_ ".bias", attn.v_b, AT_ATTN, TS_OPTIONAL, TF_NONE, D_V),   \
-        VEC("blk.%d.attn_qkv.bias", NULL, attn.qkv_b, AT_ATTN, TS_OPTIONAL, TF_NONE, D_QKV),       \
-        MAT("blk.%d.attn_output.weight", hf_ out_ ".weight", attn.out, AT_ATTN, 0, TF_NONE,        \
-            D_ATTN_OUT, D_EMBD, D_NONE),                                                           \
-        VEC("blk.%d.attn_output.bias", hf_ out_ ".bias", attn.out_b, AT_ATTN, TS_OPTIONAL,         \
-            TF_NONE, D_EMBD),                                                                      \
-        VEC("blk.%d.attn_output_norm.weight", hf_ norm_ ".weight", attn_norm, AT_LAYER, 0,         \
-            TF_NONE, D_EMBD),                                                                      \
-        VEC("blk.%d.attn_output_norm.bias", hf_ norm_ ".bias", attn_norm_b, AT_LAYER, 0, TF_NONE,  \
-            D_EMBD),                                                                               \
-        MAT("blk.%d.ffn_up.weight", hf_ up_ ".weight", ffn.up, AT_FFN_DENSE, 0, TF_NONE, D_EMBD,   \
-            D_FF, D_NONE),                                                                         \
-        VEC("blk.%d.ffn_up.bias", hf_ up_ ".bias", ffn.up_b, AT_FFN_DENSE, TS_OPTIONAL, TF_NONE,   \
-            D_FF),                                                                                 \
-        MAT("blk.%d.ffn_down.weight", hf_ down_ ".weight", ffn.down, AT_FFN_DENSE, 0, TF_NONE,     \
-            D_FF, D_EMBD, D_NONE),                                                                 \
-        VEC("blk.%d.ffn_down.bias", hf_ down_ ".bias", ffn.down_b, AT_FFN_DENSE, TS_OPTIONAL,      \
-            TF_NONE, D_EMBD),                                                                      \
-        VEC("blk.%d.layer_output_norm.weight", hf_ norm2_ ".weight", ffn_norm, AT_LAYER, 0,        \
-            TF_NONE, D_EMBD),                                                                      \
-        VEC("blk.%d.layer_output_norm.bias", hf_ norm2_ ".bias", ffn_norm_b, AT_LAYER, 0, TF_NONE, \
-            D_EMBD)
+/* Scores depend on the distance of keys: one number per head and bucket of distances. */
+static const struct tensor_row rows_buckets[] = {{"attn_rel_b.weight",
+                                                  "encoder.relative_attention_bias.weight",
+                                                  NULL,
+                                                  offsetof(struct global_weights, rel_bias),
+                                                  true,
+                                                  AT_GLOBAL,
+                                                  TS_F32,
+                                                  TF_NONE,
+                                                  TF_NONE,
+                                                  {D_HEAD, D_BUCKET, D_NONE}},
+                                                 ROWS_END};
 
+#define BERT "encoder.layer.%d."
 static const struct tensor_row rows_bert[] = {
-    ROWS_ENCODER("encoder.layer.%d.", "attention.self.query", "attention.self.key",
-                 "attention.self.value", "attention.output.dense", "attention.output.LayerNorm",
-                 "intermediate.dense", "output.dense", "output.LayerNorm"),
-    ROWS_END};
+    ENCODER_QKV(BERT "attention.self.query", BERT "attention.self.key",
+                BERT "attention.self.value"),
+    ENCODER_BLOCKS(BERT "attention.output.dense", BERT "intermediate.dense", BERT "output.dense"),
+    ENCODER_NORMS(BERT "attention.output.LayerNorm", BERT "output.LayerNorm"), ROWS_END};
+static const struct tensor_row rows_mpnet[] = {
+    ENCODER_QKV(BERT "attention.attn.q", BERT "attention.attn.k", BERT "attention.attn.v"),
+    ENCODER_BLOCKS(BERT "attention.attn.o", BERT "intermediate.dense", BERT "output.dense"),
+    ENCODER_NORMS(BERT "attention.LayerNorm", BERT "output.LayerNorm"), ROWS_END};
+
+#define DISTIL "transformer.layer.%d."
 static const struct tensor_row rows_distilbert[] = {
-    ROWS_ENCODER("transformer.layer.%d.", "attention.q_lin", "attention.k_lin", "attention.v_lin",
-                 "attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
-    ROWS_END};
+    ENCODER_QKV(DISTIL "attention.q_lin", DISTIL "attention.k_lin", DISTIL "attention.v_lin"),
+    ENCODER_BLOCKS(DISTIL "attention.out_lin", DISTIL "ffn.lin1", DISTIL "ffn.lin2"),
+    ENCODER_NORMS(DISTIL "sa_layer_norm", DISTIL "output_layer_norm"), ROWS_END};
 
 #define COMMON_KEYS                                                                                \
     {"embedding_length", "hidden_size|dim", KEY_U32, true, NAN},                                   \
@@ -95,54 +62,75 @@ static const struct key_row keys[] = {
     COMMON_KEYS, {"context_length", "max_position_embeddings", KEY_U32, true, NAN}, {.gguf = NULL}};
 static const struct key_row keys_roberta[] = {COMMON_KEYS, {.gguf = NULL}};
 
-static bool ranks(const json_t *config) {
+static bool has_classifier(const json_t *config) {
     const char *kind =
         json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
     return kind && strstr(kind, "SequenceClassification");
 }
 
-static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
-    (void)e;
-    gguf_put_bool(w, "bert.attention.causal", false);
-    gguf_put_u32(w, "bert.pooling_type", ranks(config) ? POOL_RANK : POOL_MEAN);
+int arch_encoder_put_pooling(const json_t *config, const char *arch, bool ranks,
+                             struct gguf_writer *w, struct err *e) {
+    char key[80];
+    bool is_ranker = has_classifier(config);
+    if (is_ranker && !ranks)
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "config.json: architectures: expected an encoder without classifier");
+    snprintf(key, sizeof key, "%s.attention.causal", arch);
+    gguf_put_bool(w, key, false);
+    snprintf(key, sizeof key, "%s.pooling_type", arch);
+    gguf_put_u32(w, key, is_ranker ? POOL_RANK : POOL_MEAN);
     return 0;
 }
 
+static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
+    return arch_encoder_put_pooling(config, "bert", true, w, e);
+}
+
 /* The first position is the padding token's id plus one. */
-static int derive_roberta(const json_t *config, struct gguf_writer *w, struct err *e) {
+static int put_context(const json_t *config, const char *key, int64_t pad, struct gguf_writer *w,
+                       struct err *e) {
     int64_t n = arch_config_int(config, "max_position_embeddings", 0);
-    int64_t pad = arch_config_int(config, "pad_token_id", 1);
     if (pad < 0 || n - pad - 1 < 1 || n > 1 << 24)
         return err_set(e, CHIMERE_EFORMAT,
                        "config.json: max_position_embeddings: expected more than pad_token_id + 1");
-    gguf_put_u32(w, "bert.context_length", (uint32_t)(n - pad - 1));
-    return derive(config, w, e);
+    gguf_put_u32(w, key, (uint32_t)(n - pad - 1));
+    return 0;
+}
+
+static int derive_roberta(const json_t *config, struct gguf_writer *w, struct err *e) {
+    int64_t pad = arch_config_int(config, "pad_token_id", 1);
+    int rc = put_context(config, "bert.context_length", pad, w, e);
+    return rc ? rc : derive(config, w, e);
 }
 
 static int derive_distilbert(const json_t *config, struct gguf_writer *w, struct err *e) {
-    if (ranks(config))
-        return err_set(e, CHIMERE_EUNSUPPORTED,
-                       "config.json: architectures: expected an encoder without classifier");
-    return derive(config, w, e);
+    return arch_encoder_put_pooling(config, "bert", false, w, e);
 }
 
-static int read_bert(struct hparams *hp, const struct gguf *g, struct err *e) {
+/* Its first position is 2, whatever the padding token is. */
+static int derive_mpnet(const json_t *config, struct gguf_writer *w, struct err *e) {
+    int rc = put_context(config, "mpnet.context_length", 1, w, e);
+    return rc ? rc : arch_encoder_put_pooling(config, "mpnet", false, w, e);
+}
+
+int arch_encoder_read(struct hparams *hp, const struct gguf *g, struct err *e) {
     int rc = read_layers(hp, g, e);
     for (int32_t il = 0; !rc && il < hp->n_layer; il++) {
         hp->layer[il].mixer = MIX_ATTN;
         hp->layer[il].ffn = FFN_DENSE;
         if (hp->layer[il].n_ff < 1)
             return err_set(e, CHIMERE_EFORMAT,
-                           "key bert.feed_forward_length: expected at least 1, got %d",
-                           hp->layer[il].n_ff);
+                           "key %s.feed_forward_length: expected at least 1, got %d",
+                           hp->arch->name, hp->layer[il].n_ff);
     }
     if (!rc) rc = read_attention(hp, g, e);
     if (!rc) rc = key_f32(hp, g, "attention.layer_norm_epsilon", true, 0, 1, &hp->eps, e);
     if (rc) return rc;
     for (int32_t il = 0; il < hp->n_layer; il++) {
-        if (hp->layer[il].n_kv_head != hp->layer[il].n_head)
+        if (hp->layer[il].n_kv_head != hp->layer[il].n_head || hp->d_k != hp->d_v)
             return err_set(e, CHIMERE_EUNSUPPORTED,
-                           "layer %d: expected as many key heads as query heads", il);
+                           "layer %d: expected as many key heads as query heads, all of one size",
+                           il);
     }
     const struct gguf_tensor *types = gguf_find_tensor(g, "token_types.weight");
     hp->n_token_type = types && types->ne[1] < 65536 ? (int32_t)types->ne[1] : 0;
@@ -155,16 +143,27 @@ static int read_bert(struct hparams *hp, const struct gguf *g, struct err *e) {
     return 0;
 }
 
+static int read_mpnet(struct hparams *hp, const struct gguf *g, struct err *e) {
+    hp->position_bias = BIAS_BUCKETS;
+    return arch_encoder_read(hp, g, e);
+}
+
 static const char *const hf_bert[] = {"bert", NULL};
 static const char *const hf_roberta[] = {"roberta", "xlm-roberta", "camembert", NULL};
 static const char *const hf_distilbert[] = {"distilbert", NULL};
+static const char *const hf_mpnet[] = {"mpnet", NULL};
 static const struct tensor_row *const t_bert[] = {rows_globals, rows_bert, NULL};
 static const struct tensor_row *const t_distilbert[] = {rows_globals, rows_distilbert, NULL};
+static const struct tensor_row *const t_mpnet[] = {rows_globals, rows_buckets, rows_mpnet, NULL};
 
 #define FIELDS                                                                                     \
     "hidden_act=gelu position_embedding_type=absolute type_vocab_size directionality "             \
     "pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head "         \
     "pooler_type sentence_transformers sbert_ce_default_activation_function adapters"
+
+static bool has_positions(const json_t *config) {
+    return !arch_config_is(config, "position_embedding_type", "alibi");
+}
 
 const struct arch arch_bert = {.name = "bert",
                                .hf_model_types = hf_bert,
@@ -172,7 +171,8 @@ const struct arch arch_bert = {.name = "bert",
                                .keys = keys,
                                .fields = FIELDS,
                                .derive = derive,
-                               .read = read_bert};
+                               .read = arch_encoder_read,
+                               .suits = has_positions};
 /* Converted files have BERT's form; only the checkpoints differ. */
 const struct arch arch_roberta = {.name = "bert",
                                   .hf_model_types = hf_roberta,
@@ -180,7 +180,7 @@ const struct arch arch_roberta = {.name = "bert",
                                   .keys = keys_roberta,
                                   .fields = FIELDS,
                                   .derive = derive_roberta,
-                                  .read = read_bert};
+                                  .read = arch_encoder_read};
 const struct arch arch_distilbert = {
     .name = "bert",
     .hf_model_types = hf_distilbert,
@@ -189,4 +189,12 @@ const struct arch arch_distilbert = {
     .fields = "activation=gelu sinusoidal_pos_embds=false qa_dropout seq_classif_dropout "
               "position_embedding_type=absolute tie_weights_ output_past",
     .derive = derive_distilbert,
-    .read = read_bert};
+    .read = arch_encoder_read};
+/* llama.cpp has no format for it; keys and names are those of bert, and attn_rel_b. */
+const struct arch arch_mpnet = {.name = "mpnet",
+                                .hf_model_types = hf_mpnet,
+                                .tensors = t_mpnet,
+                                .keys = keys_roberta,
+                                .fields = FIELDS " relative_attention_num_buckets=32",
+                                .derive = derive_mpnet,
+                                .read = read_mpnet};

@@ -18,6 +18,11 @@ extern const struct arch arch_qwen3moe;
 extern const struct arch arch_bert;
 extern const struct arch arch_roberta;
 extern const struct arch arch_distilbert;
+extern const struct arch arch_mpnet;
+extern const struct arch arch_nomic_bert;
+extern const struct arch arch_modern_bert;
+extern const struct arch arch_jina_bert2;
+extern const struct arch arch_jina_bert3;
 extern const struct arch arch_mamba;
 extern const struct arch arch_mamba2;
 extern const struct arch arch_nemotron_h;
@@ -47,6 +52,11 @@ const struct arch *const arch_table[] = {
     &arch_bert,
     &arch_roberta,
     &arch_distilbert,
+    &arch_mpnet,
+    &arch_nomic_bert,
+    &arch_modern_bert,
+    &arch_jina_bert2,
+    &arch_jina_bert3,
     &arch_mamba,
     &arch_mamba2,
     &arch_nemotron_h,
@@ -123,6 +133,9 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     case D_ATTN_OUT: return (int64_t)l->n_head * hp->d_v;
     case D_QKV: return q_dim + n_kv_head * (hp->d_k + hp->d_v);
     case D_FF: return l->n_ff;
+    case D_FF_UP: return hp->is_up_fused ? 2 * (int64_t)l->n_ff : l->n_ff;
+    case D_BUCKET: return BIAS_N_BUCKET;
+    case D_LABEL: return 2;
     case D_EXPERT: return hp->moe.n_expert;
     case D_FF_EXP: return hp->moe.n_ff;
     case D_FF_EXP2: return 2 * (int64_t)hp->moe.n_ff;

@@ -24,6 +24,9 @@ enum arch_dim {
     D_ATTN_OUT,
     D_QKV,
     D_FF,
+    D_FF_UP, /* rows of ffn_up, which may include those of the gate */
+    D_BUCKET,
+    D_LABEL, /* answers of a reranker */
     D_EXPERT,
     D_FF_EXP,
     D_FF_EXP2,

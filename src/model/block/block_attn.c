@@ -4,7 +4,7 @@
 #include "format/quant.h"
 #include "model/block/block_impl.h"
 
-static struct rope rope_of(const struct model *m, int32_t il) {
+struct rope block_rope(const struct model *m, int32_t il) {
     bool local = m->inv_freq_window && m->hp.layer[il].window;
     return (struct rope){m->hp.rope_mode, m->hp.n_rot, local ? m->inv_freq_window : m->inv_freq,
                          local ? 1 : m->hp.rope_magnitude};
@@ -62,7 +62,7 @@ void block_attn_store(struct forward *f, int32_t il) {
                                          .q_norm = l->attn.q_norm,
                                          .k_norm = l->attn.k_norm,
                                          .eps = hp->eps,
-                                         .rope = rope_of(f->m, il),
+                                         .rope = block_rope(f->m, il),
                                          .kv = f->p->layer[il].kv,
                                          .q_out = f->z};
     f->d->ops->qkv_store(f->d, &store);
