@@ -285,12 +285,50 @@ static int check_modules(const struct hf *h, struct err *e) {
     return rc;
 }
 
+/* Qwen3-Reranker has the configuration of a chat model. Its README names it. */
+static int find_judge(struct hf *h, struct err *e) {
+    static const char name[] = "Qwen3-Reranker";
+    const char *dir = h->options->dir;
+    size_t size = strlen(dir) + sizeof "/README.md", n = 0;
+    char *path = mem_alloc(size), *text = NULL;
+    if (!path) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", dir);
+    snprintf(path, size, "%s/README.md", dir);
+    int rc = 0;
+    if (strcmp(h->arch->name, "qwen3") == 0 && file_exists(path))
+        rc = file_read(path, CONFIG_MAX, &text, &n, e);
+    h->judges = false;
+    for (size_t i = 0; text && !h->judges && i + sizeof name - 1 <= n; i++)
+        h->judges = memcmp(text + i, name, sizeof name - 1) == 0;
+    mem_free(text);
+    mem_free(path);
+    return rc;
+}
+
+/* Keys of such a model. Its classifier is two rows of the head: TF_LABEL_ROWS. */
+static void put_judge(const struct hf *h, struct gguf_writer *w) {
+    static const struct slice labels[] = {{"yes", 3}, {"no", 2}};
+    static const char form[] =
+        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query "
+        "and the Instruct provided. Note that the answer can only be \"yes\" or \"no\"."
+        "<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant "
+        "passages that answer the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n"
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n";
+    char key[GGUF_MAX_NAME];
+    snprintf(key, sizeof key, "%s.pooling_type", h->arch->name);
+    gguf_put_u32(w, key, POOL_RANK);
+    snprintf(key, sizeof key, "%s.classifier.output_labels", h->arch->name);
+    gguf_put_strings(w, key, labels, 2);
+    gguf_put_str(w, "tokenizer.chat_template.rerank", form, sizeof form - 1);
+}
+
 static int put_pooling(struct hf *h, struct gguf_writer *w, struct err *e) {
     json_t *pooling;
     int kind = -1;
     int rc = check_modules(h, e);
     if (!rc)
         rc = hf_read_json(h->options->dir, "1_Pooling/config.json", CONFIG_MAX, false, &pooling, e);
+    if (!rc && !pooling) rc = find_judge(h, e);
+    if (!rc && h->judges) put_judge(h, w);
     if (rc || !pooling) return rc;
     rc = read_pooling(pooling, &kind, e);
     json_decref(pooling);

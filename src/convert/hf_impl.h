@@ -27,8 +27,10 @@ struct hf {
     struct pool *pool; /* owned */
     uint32_t n_vocab;  /* rows of the embedding */
     uint32_t n_token_type;
-    bool *used;  /* owned [n tensors of st] */
-    bool embeds; /* the folder defines how token vectors are pooled */
+    bool *used;         /* owned [n tensors of st] */
+    bool embeds;        /* the folder defines how token vectors are pooled */
+    bool judges;        /* the model answers "yes" or "no" to a question about a text */
+    uint32_t labels[2]; /* ids of these answers */
     struct hf_result result;
 };
 

@@ -235,6 +235,7 @@ static int find_single(const struct hf *h, struct plan *p, const char *pattern,
         p->skip = s->shape[0] - want[1];
         want[1] = s->shape[0];
     }
+    if (transform == TF_LABEL_ROWS && s->n_dims == 2) want[1] = h->n_vocab;
     if (is_of_qkv(transform)) {
         p->skip = rows_in_front(h->hp, p);
         if (s->n_dims == 2 && s->shape[0] >= p->skip + want[1]) want[1] = s->shape[0];
@@ -400,6 +401,7 @@ static void gather(const struct job *b, uint64_t r, float *x, float *tmp) {
     if (p->transform == TF_FIRST_HALF) s = matrix * 2 * b->rows_per_matrix + j;
     else if (p->transform == TF_SECOND_HALF) s = (matrix * 2 + 1) * b->rows_per_matrix + j;
     else if (is_of_qkv(p->transform) || p->transform == TF_LAST_ROWS) s = p->skip + j;
+    else if (p->transform == TF_LABEL_ROWS) s = b->h->labels[j];
     else s = matrix * b->rows_per_matrix + source_row(hp, p->transform, j);
     bool by_column = p->transform == TF_V_HEAD_COLS;
     hf_source_row(from, s, by_column ? tmp : x, b->n_cols);

@@ -368,7 +368,19 @@ static int put_model(struct put *p, struct err *e) {
     return rc;
 }
 
-int hf_put_vocab(const struct hf *h, struct gguf_writer *w, struct err *e) {
+static int find_labels(struct hf *h, const struct hf_vocab *v, struct err *e) {
+    static const char *const labels[] = {"yes", "no"};
+    for (size_t i = 0; h->judges && i < 2; i++) {
+        int64_t id = hf_vocab_id(v, labels[i], strlen(labels[i]));
+        if (id < 0)
+            return err_set(e, CHIMERE_EFORMAT, "%s/tokenizer.json: expected a token '%s'",
+                           h->options->dir, labels[i]);
+        h->labels[i] = (uint32_t)id;
+    }
+    return 0;
+}
+
+int hf_put_vocab(struct hf *h, struct gguf_writer *w, struct err *e) {
     struct put p = {.h = h, .w = w};
     const char *dir = h->options->dir;
     int rc = hf_vocab_read(&p.v, dir, e);
@@ -377,6 +389,7 @@ int hf_put_vocab(const struct hf *h, struct gguf_writer *w, struct err *e) {
     if (!rc)
         rc = hf_read_json(dir, "generation_config.json", TEMPLATE_MAX, false, &p.generation, e);
     if (!rc) rc = put_model(&p, e);
+    if (!rc) rc = find_labels(h, &p.v, e);
     if (!rc) put_specials(&p);
     if (!rc) put_sampling(&p);
     if (!rc) rc = put_templates(&p, e);

@@ -74,6 +74,6 @@ int hf_pre_name(const struct hf_vocab *v, const char **name, struct err *e);
 
 /* ---- hf_vocab.c ---- */
 
-int hf_put_vocab(const struct hf *h, struct gguf_writer *w, struct err *e);
+int hf_put_vocab(struct hf *h, struct gguf_writer *w, struct err *e);
 
 #endif

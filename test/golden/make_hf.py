@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes test/data/hf: what transformers computes for tiny models, and how tokenizers split text.
 
-Usage: make_hf.py [OUT_DIR [PART ...]]     (PART: models_all, tokenizers_all, pairs, embedding; needs torch, transformers, tokenizers; run when a family is added)
+Usage: make_hf.py [OUT_DIR [PART ...]]     (PART: models_all, tokenizers_all, pairs, embedding, judge; needs torch, transformers, tokenizers; run when a family is added)
 
 Weights are not stored: value i of tensor NAME is a hash of both (see value() here and in
 test/unit/test_convert.c), spread by a scale and an offset. Each model folder holds
@@ -9,6 +9,7 @@ test/unit/test_convert.c), spread by a scale and an offset. Each model folder ho
   weights.tsv   name, shape, scale, offset of each tensor of the checkpoint
   expected.f32  logits of TOKENS, or the mean of an encoder's last hidden states
   pairs.json    of a cross-encoder: question, text and score
+  judge.json    of a decoder that answers yes or no: question, text, number of tokens, and the logits' difference
   embed.json    text, ids and vector of an embedding model: the last token's, unit length
 and each tokenizer folder tokenizer.json, tokenizer_config.json and cases.json: text and ids.
 """
@@ -259,7 +260,32 @@ def embedding(out):
     print('embedding', [len(r['ids']) for r in rows])
 
 
+def judge(out):
+    """Scores of a decoder that answers yes or no (Qwen3-Reranker), by its published form of question."""
+    path = out + '/qwen3'
+    spec = json.load(open(out + '/tokenizer-qwen2/tokenizer.json'))
+    first = max(t['id'] for t in spec['added_tokens']) + 1
+    for i, word in enumerate(('yes', 'no')):
+        spec['added_tokens'].append(dict(spec['added_tokens'][-1], id=first + i, content=word, special=False))
+    tok = Tokenizer.from_str(json.dumps(spec))
+    m = T.Qwen3ForCausalLM(T.Qwen3Config.from_pretrained(path)).float().eval()
+    missing = m.load_state_dict(read_weights(path), strict=False).missing_keys
+    assert missing in ([], ['lm_head.weight']), missing
+    head = ('<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. '
+            'Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n')
+    body = '<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n<Query>: %s\n<Document>: %s'
+    tail = '<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n'
+    rows = []
+    for a, b in [(TEXTS[1], TEXTS[2]), ('why?\n', 'the cat in the hat'), (TEXTS[5], TEXTS[6])]:
+        ids = [i for part in (head, body % (a, b), tail) for i in tok.encode(part).ids]
+        with torch.no_grad(): x = m(torch.tensor([ids])).logits[0, -1]
+        rows.append(dict(question=a, text=b, n=len(ids), score=float(x[first] - x[first + 1])))
+    with open(path + '/judge.json', 'w') as f:
+        json.dump(rows, f, ensure_ascii=False, indent=0)
+    print('judge', [(r['n'], r['score']) for r in rows])
+
+
 if __name__ == '__main__':
     out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), '../data/hf')
-    parts = dict(models_all=models_all, tokenizers_all=tokenizers_all, pairs=pairs, embedding=embedding)
+    parts = dict(models_all=models_all, tokenizers_all=tokenizers_all, pairs=pairs, embedding=embedding, judge=judge)
     for name in sys.argv[2:] or parts: parts[name](out)

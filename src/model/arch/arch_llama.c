@@ -29,6 +29,19 @@ static const struct tensor_row rows_qk_norm[] = {
         D_HEAD_K),
     ROWS_END};
 
+/* Of a reranker: the head's rows of its two answers. */
+static const struct tensor_row rows_judge[] = {{"cls.output.weight",
+                                                "lm_head.weight",
+                                                "model.embed_tokens.weight",
+                                                offsetof(struct global_weights, cls_out),
+                                                false,
+                                                AT_GLOBAL,
+                                                TS_OPTIONAL,
+                                                TF_LABEL_ROWS,
+                                                TF_LABEL_ROWS,
+                                                {D_EMBD, D_LABEL, D_NONE}},
+                                               ROWS_END};
+
 const struct tensor_row rows_ffn_norm[] = {VEC("blk.%d.ffn_norm.weight",
                                                HF "post_attention_layernorm.weight", ffn_norm,
                                                AT_LAYER, 0, TF_NONE, D_EMBD),
@@ -200,8 +213,8 @@ static const struct tensor_row *const t_mixtral[] = {rows_embd, rows_attn_permut
                                                      rows_moe_mixtral, NULL};
 static const struct tensor_row *const t_qwen2[] = {rows_embd, rows_attn, rows_ffn_norm, rows_ffn,
                                                    NULL};
-static const struct tensor_row *const t_qwen3[] = {rows_embd,     rows_attn, rows_qk_norm,
-                                                   rows_ffn_norm, rows_ffn,  NULL};
+static const struct tensor_row *const t_qwen3[] = {
+    rows_embd, rows_judge, rows_attn, rows_qk_norm, rows_ffn_norm, rows_ffn, NULL};
 static const struct tensor_row *const t_qwen3moe[] = {rows_embd,     rows_attn, rows_qk_norm,
                                                       rows_ffn_norm, rows_moe,  NULL};
 

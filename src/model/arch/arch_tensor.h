@@ -89,6 +89,7 @@ enum tensor_transform {
     TF_FIRST_HALF,
     TF_SECOND_HALF, /* half of the rows of each matrix: fused gate|up */
     TF_LAST_ROWS,   /* as many rows as needed, from the end */
+    TF_LABEL_ROWS,  /* of a reranker's head: the rows of its answers */
     TF_RESHAPE,     /* the same elements in another shape */
     TF_OF_QKV,      /* rows of a fused matrix [q | k | v | rest]: the first */
     TF_BEHIND_Q,    /* or those after one, two or three parts */
