@@ -222,7 +222,7 @@ struct moe_args {
     float scale;
     enum act act;
     const float *x;              /* [n_tok, n_embd] */
-    const struct weight *router; /* [n_expert, n_embd] */
+    const struct weight *router; /* [n_expert, n_embd]; with logits, only n_expert matters */
     const float *logits; /* [n_tok, n_expert] of the router, with bias; NULL: not computed yet */
     const float *select_bias;                       /* [n_expert] or NULL */
     const struct weight *gate, *up, *down;          /* stacks of n_expert; gate may be NULL */
@@ -380,8 +380,8 @@ struct ops {
     void (*ssd)(struct dev *d, const struct ssd_args *a);             /* steps 1e-5; chunked 1e-4 */
     void (*ffn)(struct dev *d, const struct ffn_args *a);             /* as linear */
     void (*moe)(struct dev *d, const struct moe_args *a);             /* as linear */
-    /* With a->ids only: the choice that moe makes. Returns the logits it is based on, for moe's a->logits, valid
-     * until the next op; NULL: moe computes them again. The entry is NULL if device memory is not host memory. */
+    /* With a->ids only: the choice that moe makes. Returns the logits it is based on (a->logits, if given), for moe's
+     * a->logits, valid until the next op; NULL: moe computes them again. The entry is NULL if device memory is not host memory. */
     const float *(*route)(struct dev *d, const struct moe_args *a);
     /* out[i] = act(a[i]) * b[i]; b NULL: act(a). out may be a or b. 1e-6 */
     void (*act_mul)(struct dev *d, float *out, const float *a, const float *b, int64_t n,

@@ -212,6 +212,9 @@ static int open_part(struct model **out, const char *path, struct dev *dev,
     if (!rc) {
         rc = hparams_read(&m->hp, m->gguf, e);
         if (!rc) rc = hparams_cut(&m->hp, part, e);
+        if (!rc && m->hp.moe.n_latent && m->host)
+            rc = err_set(e, CHIMERE_EUNSUPPORTED,
+                         "experts with projections around them run on the model's device alone");
         if (!rc && n > 1) rc = slice_new(&m->slice, &m->hp, m->gguf, rank, n, e);
         if (!rc) rc = weights_bind(&m->weights, &m->hp, m->gguf, dev, where, m->slice, quiet, e);
         if (!rc) rc = make_rope(m, e);

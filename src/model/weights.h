@@ -49,6 +49,7 @@ struct layer_weights {
     } ffn;
     struct {
         struct weight router, gate, up, down, gate_up, sh_gate, sh_up, sh_down;
+        struct weight latent_in, latent_out; /* around the routed experts; or none */
         const float *select_b, *shared_gate;
         struct moe_bias bias;
     } moe;

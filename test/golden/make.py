@@ -136,6 +136,7 @@ nemotron = dict(**small, num_attention_heads=4, num_key_value_heads=2, head_dim=
                 ssm_state_size=16, n_groups=2, chunk_size=32, tie_word_embeddings=False, num_hidden_layers=None)
 hybrid('nemotron_h', lambda: T.NemotronHForCausalLM(T.NemotronHConfig(**nemotron, intermediate_size=48, layers_block_type=['linear_attention', 'mlp', 'full_attention', 'mlp', 'linear_attention', 'mlp'])))
 hybrid('nemotron_h_moe', lambda: T.NemotronHForCausalLM(T.NemotronHConfig(**nemotron, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, moe_shared_expert_intermediate_size=32, routed_scaling_factor=2.5, norm_topk_prob=True, layers_block_type=['linear_attention', 'moe', 'full_attention', 'moe', 'linear_attention', 'moe'])))
+hybrid('nemotron_h_latent', lambda: T.NemotronHForCausalLM(T.NemotronHConfig(**nemotron, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, moe_shared_expert_intermediate_size=32, moe_latent_size=16, routed_scaling_factor=5.0, norm_topk_prob=True, layers_block_type=['linear_attention', 'moe', 'full_attention', 'moe', 'linear_attention', 'moe'])))
 granite = dict(**small, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=3, shared_intermediate_size=48, mamba_n_heads=4,
                mamba_n_groups=1, mamba_d_state=16, mamba_d_head=16, mamba_chunk_size=32, max_position_embeddings=512, tie_word_embeddings=True,
                layer_types=['linear_attention', 'full_attention', 'linear_attention'], embedding_multiplier=1.5, logits_scaling=3.0,

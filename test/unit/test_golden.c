@@ -35,14 +35,14 @@ static const char *const families[] = {
     "qwen35moe",
     "qwen2",
     "mamba",
-    "nemotron_h_moe",
+    "nemotron_h_latent",
     "hymba",
     "gpt_oss",
 };
 #else
 static const char *const families[] = {
     "qwen35moe", "qwen35", "qwen3next", "llama", "qwen2", "qwen3", "qwen3moe",
-    "mamba", "falcon_mamba", "mamba2", "nemotron_h", "nemotron_h_moe", "granite_h", "granite_h_moe",
+    "mamba", "falcon_mamba", "mamba2", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "granite_h", "granite_h_moe",
     "bamba", "falcon-h1", "jamba", "zamba2", "hymba", "granite", "granitemoe", "ministral3", "lfm2", "lfm2_moe", "gemma3", "gpt_oss",
 };
 #endif

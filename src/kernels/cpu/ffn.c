@@ -408,16 +408,18 @@ static void route_part(void *arg, int ith, int n_thread) {
 
 const float *cpu_route(struct dev *d, const struct moe_args *a) {
     struct cpu *c = (struct cpu *)d;
-    if (!is_fast_router(c, a)) return ref_route(d, a);
+    if (!a->logits && !is_fast_router(c, a)) return ref_route(d, a);
     if (!ref_begin(&c->ref) || !has_room(c, a)) return NULL;
     struct moe_args alone = *a;
-    alone.logits = NULL;
     alone.shared_gate_w = NULL;
-    struct ffn_job j = {
-        .c = c, .moe = &alone, .logits = c->logits, .n_embd = a->router->n_in, .n_tok = a->n_tok};
+    struct ffn_job j = {.c = c,
+                        .moe = &alone,
+                        .logits = a->logits ? a->logits : c->logits,
+                        .n_embd = a->router->n_in,
+                        .n_tok = a->n_tok};
     pool_work(c->pool, route_part, &j, a->n_tok > STEP_MAX_TOK,
               (size_t)a->n_tok * (size_t)a->router->n_out * a->router->row_bytes);
-    return c->logits;
+    return j.logits;
 }
 
 void cpu_moe(struct dev *d, const struct moe_args *a) {

@@ -612,7 +612,8 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
         in_bytes = is_bytes(experts_of(a->gate, a->up, a->down, a->act)) &&
                    (!a->sh_up || is_bytes(experts_of(a->sh_gate, a->sh_up, a->sh_down, a->act)));
     }
-    float *logits = (float *)cuda_take(c, (size_t)a->n_tok * (size_t)n_expert * 4);
+    float *logits = (float *)(a->logits ? (void *)a->logits
+                                        : cuda_take(c, (size_t)a->n_tok * (size_t)n_expert * 4));
     int32_t *ids =
         a->ids ? a->ids : (int32_t *)cuda_take(c, (size_t)a->n_tok * (size_t)a->n_used * 4);
     float *weights = (float *)cuda_take(c, (size_t)a->n_tok * (size_t)a->n_used * 4);
@@ -634,8 +635,9 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
      * expert's gate and up products */
     int64_t sh_ff = a->sh_up ? a->sh_up->n_out : 0, n_embd = a->down->n_out;
     struct weight gate_row = {a->shared_gate_w, QUANT_F32, 1, n_embd, 1, 1, 0, 0};
-    struct linear_out o[4] = {{a->router, a->bias.router, logits, n_expert, 1, false}};
-    int32_t n_o = 1;
+    struct linear_out o[4] = {};
+    int32_t n_o = 0;
+    if (!a->logits) o[n_o++] = linear_out{a->router, a->bias.router, logits, n_expert, 1, false};
     struct glu_job shared = {};
     if (a->shared_gate_w) o[n_o++] = linear_out{&gate_row, NULL, sh_weight, 1, 1, false};
     if (in_bytes && a->sh_up) {
@@ -649,7 +651,7 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
     }
     if (c->err.code) return;
     cuda_wrote(c, a->out, (size_t)(a->n_tok * n_embd) * 4);
-    cuda_linear_rows(c, o, n_o, a->x, n_embd, a->n_tok, NULL, true);
+    if (n_o) cuda_linear_rows(c, o, n_o, a->x, n_embd, a->n_tok, NULL, true);
     if (a->sh_up && !a->shared_gate_w) sh_weight = NULL;
     if (!in_bytes || n_expert > CHOOSE_FEW) {
         dim3 grid((unsigned)((a->n_tok * 32 + CHOOSE_THREADS - 1) / CHOOSE_THREADS));

@@ -100,6 +100,7 @@ struct hparams {
     } ssm;
     struct {
         int32_t n_expert, n_used, n_ff, n_ff_shared;
+        int32_t n_latent; /* width that routed experts work in; 0: n_embd */
         enum moe_gating gating;
         bool normalise;
         float scale;

@@ -1,5 +1,6 @@
-/* arch_nemotron_h.c: Nemotron-H (dense) and Nemotron 3 Nano (mixture of experts): every layer is one of Mamba-2,
- * attention without positions, or a feed-forward block with squared ReLU and no gate. */
+/* arch_nemotron_h.c: Nemotron-H (dense) and Nemotron 3 (mixture of experts): every layer is one of Mamba-2, attention
+ * without positions, or a feed-forward block with squared ReLU and no gate. The routed experts of Nemotron 3 Super
+ * work in a projection of the residual stream. */
 #include <stddef.h>
 
 #include "base/err.h"
@@ -56,9 +57,13 @@ static const struct tensor_row rows_experts[] = {
     VEC("blk.%d.exp_probs_b.bias", HF "mixer.gate.e_score_correction_bias", moe.select_b,
         AT_FFN_MOE, 0, TF_NONE, D_EXPERT),
     MAT("blk.%d.ffn_up_exps.weight", HF "mixer.experts.%e.up_proj.weight", moe.up, AT_FFN_MOE, 0,
-        TF_NONE, D_EMBD, D_FF_EXP, D_EXPERT),
+        TF_NONE, D_EXP_IN, D_FF_EXP, D_EXPERT),
     MAT("blk.%d.ffn_down_exps.weight", HF "mixer.experts.%e.down_proj.weight", moe.down, AT_FFN_MOE,
-        0, TF_NONE, D_FF_EXP, D_EMBD, D_EXPERT),
+        0, TF_NONE, D_FF_EXP, D_EXP_IN, D_EXPERT),
+    MAT("blk.%d.ffn_latent_down.weight", HF "mixer.fc1_latent_proj.weight", moe.latent_in,
+        AT_FFN_LATENT, 0, TF_NONE, D_EMBD, D_LATENT, D_NONE),
+    MAT("blk.%d.ffn_latent_up.weight", HF "mixer.fc2_latent_proj.weight", moe.latent_out,
+        AT_FFN_LATENT, 0, TF_NONE, D_LATENT, D_EMBD, D_NONE),
     MAT("blk.%d.ffn_up_shexp.weight", HF "mixer.shared_experts.up_proj.weight", moe.sh_up,
         AT_FFN_SHARED, 0, TF_NONE, D_EMBD, D_FF_SHARED, D_NONE),
     MAT("blk.%d.ffn_down_shexp.weight", HF "mixer.shared_experts.down_proj.weight", moe.sh_down,
@@ -185,15 +190,14 @@ static int read_kinds(struct hparams *hp, const struct gguf *g, enum ffn_kind ff
 }
 
 static int read_experts(struct hparams *hp, const struct gguf *g, struct err *e) {
-    int32_t n_group = 1, latent = 0;
+    int32_t n_group = 1;
     hp->moe.gating = MOE_SIGMOID;
     int rc = read_moe(hp, g, e);
     if (!rc) rc = key_i32(hp, g, "expert_group_count", false, 0, 4096, &n_group, e);
-    if (!rc) rc = key_i32(hp, g, "moe_latent_size", false, 0, 1 << 20, &latent, e);
-    if (!rc && (n_group > 1 || latent))
-        rc = err_set(e, CHIMERE_EUNSUPPORTED, "key %s.%s: expected %d, got %d", hp->arch->name,
-                     latent ? "moe_latent_size" : "expert_group_count", latent ? 0 : 1,
-                     latent ? latent : n_group);
+    if (!rc) rc = key_i32(hp, g, "moe_latent_size", false, 0, hp->n_embd, &hp->moe.n_latent, e);
+    if (!rc && n_group > 1)
+        rc = err_set(e, CHIMERE_EUNSUPPORTED, "key %s.expert_group_count: expected 1, got %d",
+                     hp->arch->name, n_group);
     return rc;
 }
 

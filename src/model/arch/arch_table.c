@@ -137,6 +137,8 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     case D_BUCKET: return BIAS_N_BUCKET;
     case D_LABEL: return 2;
     case D_EXPERT: return hp->moe.n_expert;
+    case D_EXP_IN: return hp->moe.n_latent ? hp->moe.n_latent : hp->n_embd;
+    case D_LATENT: return hp->moe.n_latent;
     case D_FF_EXP: return hp->moe.n_ff;
     case D_FF_EXP2: return 2 * (int64_t)hp->moe.n_ff;
     case D_FF_SHARED: return hp->moe.n_ff_shared;
@@ -184,6 +186,7 @@ bool arch_has(const struct hparams *hp, enum tensor_where where, int32_t il) {
     case AT_FFN_DENSE: return il >= 0 && l->ffn == FFN_DENSE && !l->share_back;
     case AT_FFN_MOE: return il >= 0 && l->ffn == FFN_MOE;
     case AT_FFN_SHARED: return il >= 0 && l->ffn == FFN_MOE && hp->moe.n_ff_shared > 0;
+    case AT_FFN_LATENT: return il >= 0 && l->ffn == FFN_MOE && hp->moe.n_latent > 0;
     case AT_NEXTN: return il >= 0 && l->is_nextn;
     }
     return false;

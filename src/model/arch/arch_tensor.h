@@ -28,6 +28,8 @@ enum arch_dim {
     D_BUCKET,
     D_LABEL, /* answers of a reranker */
     D_EXPERT,
+    D_EXP_IN, /* what routed experts read and write: the residual stream or a projection of it */
+    D_LATENT,
     D_FF_EXP,
     D_FF_EXP2,
     D_FF_SHARED,
@@ -71,6 +73,7 @@ enum tensor_where { /* which layers have the row */
                     AT_FFN_DENSE,
                     AT_FFN_MOE,
                     AT_FFN_SHARED,
+                    AT_FFN_LATENT, /* projections around the routed experts */
                     AT_NEXTN,
 };
 

@@ -2,6 +2,39 @@
 #include "model/block/block_impl.h"
 #include "model/experts.h"
 
+/* The routed experts read and write a projection of the rows. The router reads the rows themselves. */
+static void latent_forward(struct forward *f, int32_t il, const struct moe_args *all) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer_weights *l = &f->m->weights.layer[il];
+    int64_t n_in = hp->moe.n_latent, n_tok = f->n_tok;
+    float *x = f->proj, *y = x + n_tok * n_in, *logits = y + n_tok * n_in;
+    const struct linear_out in[2] = {fwd_out(&l->moe.latent_in, NULL, x, n_in),
+                                     fwd_out(&l->moe.router, NULL, logits, hp->moe.n_expert)};
+    fwd_linear(f, in, 2, f->h, hp->n_embd);
+    f->d->ops->zero(f->d, y, (size_t)(n_tok * n_in) * sizeof *y);
+    struct moe_args a = *all;
+    a.x = x;
+    a.logits = logits;
+    a.sh_gate = a.sh_up = a.sh_down = NULL;
+    a.shared_gate_w = NULL;
+    a.out = y;
+    experts_run(f->experts, il, &a);
+    const struct linear_out out = fwd_add(&l->moe.latent_out, NULL, f->x, hp->n_embd);
+    fwd_linear(f, &out, 1, y, n_in);
+    if (!all->sh_up) return;
+    const struct ffn_args shared = {.n_tok = f->n_tok,
+                                    .act = all->act,
+                                    .x = f->h,
+                                    .gate = all->sh_gate,
+                                    .up = all->sh_up,
+                                    .down = all->sh_down,
+                                    .gate_scale = 1,
+                                    .down_scale = 1,
+                                    .row_gate = all->shared_gate_w,
+                                    .out = f->x};
+    f->d->ops->ffn(f->d, &shared);
+}
+
 static void moe_forward(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_weights *l = &f->m->weights.layer[il];
@@ -23,13 +56,16 @@ static void moe_forward(struct forward *f, int32_t il) {
                                .sh_down = block_or_null(&l->moe.sh_down),
                                .shared_gate_w = l->moe.shared_gate,
                                .out = f->x};
-    experts_run(f->experts, il, &a);
+    if (hp->moe.n_latent) latent_forward(f, il, &a);
+    else experts_run(f->experts, il, &a);
 }
 
 static bool is_in(const struct layer_shape *l) { return l->ffn == FFN_MOE; }
 
 static void rows(const struct hparams *hp, int32_t il, struct block_rows *r) {
-    (void)hp, (void)il, (void)r; /* the op has its own activations */
+    (void)il;
+    /* the op has its own activations */
+    if (hp->moe.n_latent) block_raise(&r->proj, 2 * (int64_t)hp->moe.n_latent + hp->moe.n_expert);
 }
 
 static void need(const struct hparams *hp, int32_t il, struct dev_need *n) {
@@ -41,8 +77,9 @@ static void need(const struct hparams *hp, int32_t il, struct dev_need *n) {
 }
 
 static int matrices(struct layer_weights *l, struct weight **out) {
-    struct weight *const all[] = {&l->moe.router,  &l->moe.gate,  &l->moe.up,     &l->moe.down,
-                                  &l->moe.sh_gate, &l->moe.sh_up, &l->moe.sh_down};
+    struct weight *const all[] = {&l->moe.router,  &l->moe.gate,      &l->moe.up,
+                                  &l->moe.down,    &l->moe.sh_gate,   &l->moe.sh_up,
+                                  &l->moe.sh_down, &l->moe.latent_in, &l->moe.latent_out};
     return block_list(out, all, sizeof all / sizeof *all);
 }
 
