@@ -35,7 +35,7 @@ int cli_fail(const struct err *e) {
 /* Commands that take a model also accept its name on a hub; -hf NAME is short for -m hf:NAME. */
 static bool takes_hub(const struct cfg_opt *table, int argc, char **argv) {
     static char names[8][400];
-    bool has_model = table == pull_options;
+    bool has_model = table == pull_options || table == convert_options;
     for (const struct cfg_opt *o = table; o->name; o++) has_model |= !strcmp(o->name, "model");
     for (int i = 1, n = 0; has_model && i + 1 < argc && n < 8; i++) {
         static char flag[] = "-m";

@@ -262,3 +262,38 @@ int hub_choose(const struct hub_list *l, const struct hub_ref *r, size_t *first,
                    r->owner, r->repo, found ? "more than one file for" : "no file for", r->pick,
                    models);
 }
+
+/* ---- checkpoints ---- */
+
+/* Weights are those of the folder itself; Mistral's "consolidated" files repeat them. */
+static bool is_of_checkpoint(const char *path) {
+    static const char *const names[] = {
+        "config.json",     "generation_config.json", "model.safetensors.index.json",
+        "tokenizer.json",  "tokenizer_config.json",  "special_tokens_map.json",
+        "tekken.json",     "tiktoken.model",         "qwen.tiktoken",
+        "tokenizer.model", "chat_template.jinja",    "chat_template.json",
+        "modules.json",    "1_Pooling/config.json",  "README.md"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(path, names[i]) == 0) return true;
+    return str_ends(path, ".safetensors") && !strchr(path, '/') &&
+           !str_starts(path, "consolidated") && !str_starts(path, "adapter_");
+}
+
+int hub_keep_checkpoint(struct hub_list *l, const struct hub_ref *r, struct err *e) {
+    size_t n = 0, n_weights = 0, n_all = l->n;
+    bool has_config = false;
+    if (*r->pick)
+        return err_set(e, CHIMERE_EINVAL, "%s/%s: expected a repository, got a file of it: '%s'",
+                       r->owner, r->repo, r->pick);
+    for (size_t i = 0; i < l->n; i++) {
+        const char *path = l->files[i].path;
+        if (!is_of_checkpoint(path)) continue;
+        n_weights += str_ends(path, ".safetensors");
+        has_config |= strcmp(path, "config.json") == 0;
+        l->files[n++] = l->files[i];
+    }
+    l->n = n;
+    if (n_weights && has_config) return 0;
+    return err_set(e, CHIMERE_ENOENT, "%s/%s: expected %s among %zu files, got none", r->owner,
+                   r->repo, n_weights ? "config.json" : "safetensors files", n_all);
+}

@@ -54,5 +54,7 @@ bool hub_path_is_safe(const char *path);
  * available files. */
 int hub_choose(const struct hub_list *l, const struct hub_ref *r, size_t *first, size_t *n,
                struct err *e);
+/* Keeps the files of a checkpoint that conversion reads: weights as safetensors, configuration, vocabulary, README. */
+int hub_keep_checkpoint(struct hub_list *l, const struct hub_ref *r, struct err *e);
 
 #endif

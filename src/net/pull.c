@@ -231,8 +231,9 @@ static int pull_chosen(const struct pull *p, const char *endpoint, const struct 
     return rc;
 }
 
-int pull_model(const struct pull *p, const struct hub_ref *r, char *out, size_t out_size,
-               struct err *e) {
+/* Lists the repository and downloads a model of it, or its checkpoint. */
+static int pull_some(const struct pull *p, const struct hub_ref *r, bool checkpoint, char *out,
+                     size_t out_size, struct err *e) {
     char endpoint[2048];
     snprintf(endpoint, sizeof endpoint, "%s", p->endpoint ? p->endpoint : PULL_ENDPOINT);
     for (size_t n = strlen(endpoint); n && endpoint[n - 1] == '/';) endpoint[--n] = 0;
@@ -241,9 +242,20 @@ int pull_model(const struct pull *p, const struct hub_ref *r, char *out, size_t 
     hub_list_init(&l);
     int rc = file_mkdirs(p->dir, e);
     if (!rc) rc = list(p, endpoint, r, &l, e);
-    if (!rc) rc = hub_choose(&l, r, &first, &n, e);
+    if (!rc) rc = checkpoint ? hub_keep_checkpoint(&l, r, e) : hub_choose(&l, r, &first, &n, e);
+    if (checkpoint) n = l.n;
     if (!rc) rc = pull_chosen(p, endpoint, r, &l, first, n, e);
-    if (!rc) rc = join(out, out_size, e, p->dir, r, l.files[first].path);
+    if (!rc) rc = join(out, out_size, e, p->dir, r, checkpoint ? "" : l.files[first].path);
     hub_list_fini(&l);
     return rc;
+}
+
+int pull_model(const struct pull *p, const struct hub_ref *r, char *out, size_t out_size,
+               struct err *e) {
+    return pull_some(p, r, false, out, out_size, e);
+}
+
+int pull_checkpoint(const struct pull *p, const struct hub_ref *r, char *out, size_t out_size,
+                    struct err *e) {
+    return pull_some(p, r, true, out, out_size, e);
 }

@@ -28,6 +28,9 @@ struct pull {             /* all pointers: borrowed for the call */
 /* Downloads the model if necessary; writes the path of its first file to out. */
 int pull_model(const struct pull *p, const struct hub_ref *r, char *out, size_t out_size,
                struct err *e);
+/* Downloads the files of a checkpoint that conversion reads, if necessary; writes the path of their folder to out. */
+int pull_checkpoint(const struct pull *p, const struct hub_ref *r, char *out, size_t out_size,
+                    struct err *e);
 /* Like pull_model, for local files only; CHIMERE_ENOENT if the model is missing. No network. */
 int pull_local(const char *dir, const struct hub_ref *r, char *out, size_t out_size, struct err *e);
 

@@ -58,8 +58,11 @@ static void on_check(void *ud, uint64_t n) {
     progress_step(n);
 }
 
-static int fetch_model(const struct pull *p, const struct hub_ref *r, char *out, size_t out_size,
-                       struct err *e) {
+/* get: pull_model or pull_checkpoint. */
+static int fetch(const struct pull *p, const struct hub_ref *r,
+                 int (*get)(const struct pull *p, const struct hub_ref *r, char *out, size_t size,
+                            struct err *e),
+                 char *out, size_t out_size, struct err *e) {
     struct bar b = {0};
     struct pull q = *p;
     q.on_file = on_file;
@@ -75,7 +78,7 @@ static int fetch_model(const struct pull *p, const struct hub_ref *r, char *out,
     interrupted = 0;
     sigaction(SIGINT, &act, &old);
     pthread_sigmask(SIG_UNBLOCK, &set, &before);
-    int rc = pull_model(&q, r, out, out_size, e);
+    int rc = get(&q, r, out, out_size, e);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     sigaction(SIGINT, &old, NULL);
     if (b.running && rc) fputc('\n', stderr);
@@ -114,13 +117,33 @@ static char *kept_token(void) {
     return text;
 }
 
+static int models_dir(const struct cfg *c, char dir[4096], struct err *e) {
+    const char *own = cfg_str(c, "models-dir");
+    if (!own) return file_user_data("models", dir, 4096, e);
+    return snprintf(dir, 4096, "%s", own) < 4096
+               ? 0
+               : err_set(e, CHIMERE_ELIMIT, "--models-dir: path is too long");
+}
+
+/* Fetches with the hub and the token of the options. */
+static int fetch_from(const struct cfg *c, const struct hub_ref *r, const char *dir, int parts,
+                      bool checkpoint, char *out, size_t out_size, struct err *e) {
+    const char *endpoint = option_or(c, "hf-endpoint", "HF_ENDPOINT"),
+               *token = option_or(c, "hf-token", "HF_TOKEN");
+    char *kept = token ? NULL : kept_token();
+    const struct pull p = {
+        .dir = dir, .endpoint = endpoint, .token = kept ? kept : token, .n_part = parts};
+    int rc = fetch(&p, r, checkpoint ? pull_checkpoint : pull_model, out, out_size, e);
+    if (kept) memset(kept, 0, strlen(kept));
+    mem_free(kept);
+    return rc;
+}
+
 /* Parses the name and finds the folder of models. *found: whether the file exists; then out is its path. */
 static int look_up(const struct cfg *c, const char *name, struct hub_ref *r, char dir[4096],
                    int *found, char *out, size_t out_size, struct err *e) {
-    const char *own = cfg_str(c, "models-dir");
     int rc = hub_parse(r, name, e);
-    if (!rc && own) rc = snprintf(dir, 4096, "%s", own) < 4096 ? 0 : CHIMERE_ELIMIT;
-    else if (!rc) rc = file_user_data("models", dir, 4096, e);
+    if (!rc) rc = models_dir(c, dir, e);
     if (rc) return rc;
     *found = pull_local(dir, r, out, out_size, e);
     char hub[4096];
@@ -151,15 +174,8 @@ int hub_args_path(const struct cfg *c, const char *name, bool update, int parts,
                                "%s/%s: not on this machine, and HF_HUB_OFFLINE is set", r.owner,
                                r.repo)
                      : 0;
-    const char *endpoint = option_or(c, "hf-endpoint", "HF_ENDPOINT"),
-               *token = option_or(c, "hf-token", "HF_TOKEN");
-    char *kept = token ? NULL : kept_token();
-    const struct pull p = {
-        .dir = dir, .endpoint = endpoint, .token = kept ? kept : token, .n_part = parts};
     char fetched[4096];
-    rc = fetch_model(&p, &r, fetched, sizeof fetched, e);
-    if (kept) memset(kept, 0, strlen(kept));
-    mem_free(kept);
+    rc = fetch_from(c, &r, dir, parts, false, fetched, sizeof fetched, e);
     if ((rc == CHIMERE_EIO || rc == CHIMERE_ETIMEOUT) && !found) {
         fprintf(stderr, "chimere: %s; taking the copy that is here\n", e->text);
         return 0;
@@ -167,4 +183,13 @@ int hub_args_path(const struct cfg *c, const char *name, bool update, int parts,
     if (!rc && (size_t)snprintf(out, out_size, "%s", fetched) >= out_size)
         rc = err_set(e, CHIMERE_ELIMIT, "--models-dir: path is too long");
     return rc;
+}
+
+int hub_args_checkpoint(const struct cfg *c, const char *name, char *out, size_t out_size,
+                        struct err *e) {
+    char dir[4096];
+    struct hub_ref r;
+    int rc = hub_parse(&r, name, e);
+    if (!rc) rc = models_dir(c, dir, e);
+    return rc ? rc : fetch_from(c, &r, dir, 0, true, out, out_size, e);
 }

@@ -12,7 +12,11 @@ extern const struct cfg_opt hub_options[];
 int hub_args_path(const struct cfg *c, const char *name, bool update, int parts, char *out,
                   size_t out_size, struct err *e);
 
-/* Does the same without network access: CHIMERE_ENOENT if the file is not on this machine. */
+/* The same for a checkpoint: downloads what is missing of it and returns its folder. */
+int hub_args_checkpoint(const struct cfg *c, const char *name, char *out, size_t out_size,
+                        struct err *e);
+
+/* hub_args_path without network access: CHIMERE_ENOENT if the file is not on this machine. */
 int hub_args_local(const struct cfg *c, const char *name, char *out, size_t out_size,
                    struct err *e);
 

@@ -1,9 +1,9 @@
-/* cmd_convert.c: converts a Hugging Face folder to a GGUF file. */
+/* cmd_convert.c: converts a Hugging Face folder, local or on a hub, to a GGUF file. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "base/str.h"
-#include "cli/cli.h"
+#include "cli/args/hub_args.h"
 #include "convert/hf.h"
 
 const struct cfg_opt convert_options[] = {
@@ -19,11 +19,14 @@ const struct cfg_opt convert_options[] = {
 int cmd_convert(int argc, char **argv) {
     struct cfg *c;
     int status;
-    if (!cli_parse(&c, convert_options,
-                   "usage: chimere convert HF_DIR OUT.gguf [--type TYPE]\n"
-                   "\n"
-                   "HF_DIR holds config.json, tokenizer.json and safetensors files.",
-                   argc, argv, &status))
+    if (!cli_parse(
+            &c, convert_options,
+            "usage: chimere convert HF_DIR OUT.gguf [--type TYPE]\n"
+            "       chimere convert hf:OWNER/REPO OUT.gguf\n"
+            "\n"
+            "HF_DIR holds config.json, tokenizer.json and safetensors files. hf: fetches these\n"
+            "files to the models folder; an interrupted download resumes where it stopped.",
+            argc, argv, &status))
         return status;
     struct err e = {0};
     struct hf_result r = {0};
@@ -35,10 +38,16 @@ int cmd_convert(int argc, char **argv) {
                            .split_bytes = cfg_is_set(c, "split") ? cfg_bytes(c, "split") : 0,
                            .n_thread = (int)cfg_int(c, "threads")};
     o.n_ignore = cfg_list(c, "ignore-field", &o.ignore);
+    char folder[4096];
     int rc = cfg_n_pos(c) == 2
-                 ? hf_convert(&o, &r, &e)
+                 ? 0
                  : err_set(&e, CHIMERE_EINVAL, "convert: expected HF_DIR and OUT, got %d arguments",
                            cfg_n_pos(c));
+    if (!rc && str_starts(o.dir, "hf:")) {
+        rc = hub_args_checkpoint(c, o.dir, folder, sizeof folder, &e);
+        o.dir = folder;
+    }
+    if (!rc) rc = hf_convert(&o, &r, &e);
     if (!rc)
         printf("%s: %" PRIu64 " tensors, %.3f B weights, %.2f bits per weight\n", o.out,
                r.n_tensors, (double)r.n_weights * 1e-9,
