@@ -13,6 +13,7 @@
 #include "cli/args/engram_args.h"
 #include "cli/args/night_args.h"
 #include "cli/night_schedule.h"
+#include "cli/night_simulate.h"
 #include "cli/args/odo_args.h"
 #include "eval/harness.h"
 #include "learn/export.h"
@@ -54,6 +55,7 @@ const struct cfg_opt night_options[] = {
      "export: sft (question and best answer) or dpo (a better and a worse answer)"},
     {"gap", 0, CFG_FLOAT, "G", "0.25", 0, 1, NULL,
      "export: least difference of worth in a dpo pair"},
+    SIMULATE_OPTIONS,
     {0}};
 
 enum { MAX_PAGE = 4 << 20 };
@@ -397,6 +399,7 @@ int cmd_night(int argc, char **argv) {
             "       chimere night status | history | report [N] [--html FILE] | rollback [N]\n"
             "       chimere night schedule [STEP=TIME ...] [--systemd | --install]\n"
             "       chimere night eval add QUESTION ANSWER | remove ID | list\n"
+            "       chimere night simulate --week --night-dir DIR [--questions N] [--json]\n"
             "       chimere night export [--form sft | dpo] > FILE.jsonl\n"
             "       chimere night forget --user KEY[/NAME]",
             argc, argv, &code))
@@ -407,6 +410,10 @@ int cmd_night(int argc, char **argv) {
     int rc;
     if (!strcmp(what, "run")) {
         rc = run(c, &e);
+    } else if (!strcmp(what, "simulate")) {
+        const struct night_params ask = {.goes_on = goes_on,
+                                         .say = cfg_bool(c, "quiet") ? NULL : say};
+        rc = night_simulate(c, &ask, &e);
     } else if (!strcmp(what, "schedule")) {
         rc = night_schedule(c, &e);
     } else if (!strcmp(what, "export")) {
@@ -424,7 +431,7 @@ int cmd_night(int argc, char **argv) {
         else if (!rc)
             rc = err_set(&e, CHIMERE_EINVAL,
                          "night: expected run, status, history, report, rollback, schedule, "
-                         "eval, export or forget, got %s",
+                         "eval, export, simulate or forget, got %s",
                          what);
     }
     nights_close(n);
