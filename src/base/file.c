@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/os/fs.h"
+#include "base/os/os.h"
 
 static int fail_errno(struct err *e, const char *path, const char *verb) {
     int code = errno == ENOENT ? CHIMERE_ENOENT : errno == ENOMEM ? CHIMERE_ENOMEM : CHIMERE_EIO;
@@ -19,19 +21,19 @@ int file_map(struct file_map *m, const char *path, struct err *e) {
     *m = (struct file_map){.data = NULL};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return fail_errno(e, path, "open");
-    struct stat st;
+    struct fs_info i;
     int rc = 0;
-    if (fstat(fd, &st) < 0) {
+    if (fs_stat_fd(fd, &i)) {
         rc = fail_errno(e, path, "stat");
-    } else if (!S_ISREG(st.st_mode)) {
+    } else if (!i.is_file) {
         rc = err_set(e, CHIMERE_EINVAL, "%s: expected a regular file", path);
-    } else if (st.st_size > 0) {
-        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    } else if (i.bytes > 0) {
+        void *p = mmap(NULL, (size_t)i.bytes, PROT_READ, MAP_SHARED, fd, 0);
         if (p == MAP_FAILED) {
             rc = fail_errno(e, path, "map");
         } else {
             m->data = p;
-            m->size = (uint64_t)st.st_size;
+            m->size = i.bytes;
         }
     }
     close(fd);
@@ -44,7 +46,7 @@ void file_unmap(struct file_map *m) {
 }
 
 void file_map_drop(const struct file_map *m, uint64_t from, uint64_t to) {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t page = os_page_bytes();
     if (to > m->size) to = m->size;
     if (from > to) return;
     from = (from + page - 1) / page * page;
@@ -59,9 +61,9 @@ int file_read(const char *path, size_t max, char **out, size_t *n, struct err *e
     int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return fail_errno(e, path, "open");
     size_t cap = 1 << 16, have = 0;
-    struct stat st;
-    if (!is_stdin && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
-        cap = (uint64_t)st.st_size < max ? (size_t)st.st_size + 2 : max + 2;
+    struct fs_info i;
+    if (!is_stdin && !fs_stat_fd(fd, &i) && i.is_file && i.bytes > 0)
+        cap = i.bytes < max ? (size_t)i.bytes + 2 : max + 2;
     if (max < cap) cap = max + 2;
     char *p = mem_alloc(cap);
     int rc = p ? 0 : err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path);
@@ -160,8 +162,7 @@ bool file_can_write(const char *folder) {
         if (slash == p) return access("/", W_OK | X_OK) == 0;
         *slash = 0;
     }
-    struct stat st;
-    return !stat(p, &st) && S_ISDIR(st.st_mode) && access(p, W_OK | X_OK) == 0;
+    return fs_is_folder(p) && access(p, W_OK | X_OK) == 0;
 }
 
 int file_mkdirs(const char *path, struct err *e) {
@@ -176,9 +177,7 @@ int file_mkdirs(const char *path, struct err *e) {
         if (mkdir(p, 0700) && errno != EEXIST) return fail_errno(e, p, "create directory");
         p[i] = c;
     }
-    struct stat st;
-    if (stat(path, &st) || !S_ISDIR(st.st_mode))
-        return err_set(e, CHIMERE_EIO, "%s: expected a directory", path);
+    if (!fs_is_folder(path)) return err_set(e, CHIMERE_EIO, "%s: expected a directory", path);
     return 0;
 }
 
@@ -189,11 +188,8 @@ static bool join_exists(char *out, size_t size, const char *dir, const char *mid
 }
 
 int file_program(char *out, size_t out_size, struct err *e) {
-    ssize_t n = readlink("/proc/self/exe", out, out_size - 1);
-    if (n <= 0 || (size_t)n == out_size - 1)
-        return err_set(e, CHIMERE_EIO, "the path of the program cannot be read");
-    out[n] = 0;
-    return 0;
+    if (os_program(out, out_size)) return 0;
+    return err_set(e, CHIMERE_EIO, "the path of the program cannot be read");
 }
 
 int file_find_data(const char *name, char *out, size_t out_size) {
@@ -216,7 +212,8 @@ int file_find_data(const char *name, char *out, size_t out_size) {
 static int user_path(const char *variable, const char *home_dir, const char *own_dir,
                      const char *name, char *out, size_t out_size, struct err *e) {
     const char *xdg = getenv(variable), *home = getenv("HOME");
-    bool own = xdg && *xdg == '/'; /* the specification requires relative paths to be ignored */
+    bool own =
+        xdg && os_is_absolute(xdg); /* the specification requires relative paths to be ignored */
     if (!own && !(home && *home))
         return err_set(e, CHIMERE_ENOENT, "no folder of the user: neither HOME nor %s is set",
                        variable);

@@ -1,19 +1,16 @@
 #include "base/pool.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/team.h"
+#include "base/thread.h"
+#include "base/os/os.h"
 #include "base/os/topology.h"
 
 #if defined(__x86_64__)
@@ -57,13 +54,6 @@ struct start {
     int ith;
 };
 
-static void futex_wait(_Atomic uint32_t *a, uint32_t seen) {
-    syscall(SYS_futex, a, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-}
-static void futex_wake(_Atomic uint32_t *a) {
-    syscall(SYS_futex, a, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
 static void wait_change(struct pool *p, _Atomic uint32_t *a, uint32_t seen, int64_t spin_ns) {
     int64_t start = 0, waited = 0;
     while (waited < AWAKE_NS) {
@@ -71,13 +61,13 @@ static void wait_change(struct pool *p, _Atomic uint32_t *a, uint32_t seen, int6
             if (atomic_load_explicit(a, memory_order_acquire) != seen) return;
             cpu_relax();
         }
-        if (waited > spin_ns) sched_yield();
+        if (waited > spin_ns) thread_yield();
         int64_t now = clock_ns();
         if (!start) start = now;
         waited = now - start;
     }
     atomic_fetch_add(&p->n_sleep, 1);
-    while (atomic_load(a) == seen) futex_wait(a, seen);
+    while (atomic_load(a) == seen) os_wait_word(a, seen);
     atomic_fetch_sub(&p->n_sleep, 1);
 }
 
@@ -89,7 +79,7 @@ static uint32_t next_job(struct pool *p, int ith, uint32_t seen) {
         if ((epoch & TEAM_MASK) <= (uint32_t)ith) { /* outside the team: sleep until it grows */
             /* matches no epoch: the job count may have wrapped around while this thread slept */
             seen = 0;
-            while (atomic_load(&p->growth) == growth) futex_wait(&p->growth, growth);
+            while (atomic_load(&p->growth) == growth) os_wait_word(&p->growth, growth);
             continue;
         }
         if (epoch != seen) return epoch;
@@ -110,7 +100,7 @@ static void *worker(void *opaque) {
         mem_guard_lift();
         uint32_t last = (uint32_t)p->size - 2;
         if (atomic_fetch_add(&p->n_done, 1) == last && atomic_load(&p->n_sleep))
-            futex_wake(&p->n_done);
+            os_wake_word(&p->n_done);
     }
 }
 
@@ -124,10 +114,10 @@ int pool_default_threads(void) {
 static void start_epoch(struct pool *p) {
     uint32_t before = atomic_load(&p->epoch), size = (uint32_t)p->size;
     atomic_store(&p->epoch, ((before & ~(uint32_t)TEAM_MASK) + (1u << TEAM_BITS)) | size);
-    if (atomic_load(&p->n_sleep)) futex_wake(&p->epoch);
+    if (atomic_load(&p->n_sleep)) os_wake_word(&p->epoch);
     if (size <= (before & TEAM_MASK)) return;
     atomic_fetch_add(&p->growth, 1);
-    futex_wake(&p->growth);
+    os_wake_word(&p->growth);
 }
 
 struct pool *pool_new(int n_thread) {
@@ -162,7 +152,7 @@ void pool_free(struct pool *p) {
     p->size = 1; /* epoch and growth must change for all workers */
     start_epoch(p);
     atomic_fetch_add(&p->growth, 1);
-    futex_wake(&p->growth);
+    os_wake_word(&p->growth);
     for (int i = 1; i < p->n_thread; i++) pthread_join(p->threads[i - 1], NULL);
     mem_free(p->threads);
     mem_free(p);
@@ -225,7 +215,7 @@ void pool_barrier(struct pool *p, int ith) {
     if (atomic_fetch_add(&p->bar_count, 1) == (uint32_t)p->size - 1) {
         atomic_store(&p->bar_count, 0);
         atomic_fetch_add(&p->bar_epoch, 1);
-        if (atomic_load(&p->n_sleep)) futex_wake(&p->bar_epoch);
+        if (atomic_load(&p->n_sleep)) os_wake_word(&p->bar_epoch);
         return;
     }
     int64_t start = ith ? 0 : clock_ns();

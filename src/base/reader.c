@@ -6,11 +6,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/os/fs.h"
 
 /* Alignment of offsets, sizes and addresses of direct reads: the largest sector size of disks. */
 enum { SECTOR = 4096, MAX_FILES = 1024, MAX_THREADS = 64, STACK_BYTES = 256 << 10 };
@@ -19,8 +19,8 @@ struct source {
     char *path; /* owned */
     int fd;     /* owned */
     bool is_direct;
-    off_t size;
-    struct timespec modified;
+    uint64_t size;
+    int64_t modified_ns;
 };
 
 struct worker {
@@ -74,9 +74,8 @@ static ssize_t read_range(int fd, unsigned char *to, size_t n, uint64_t at) {
 }
 
 static bool is_changed(const struct source *s) {
-    struct stat st;
-    return fstat(s->fd, &st) < 0 || st.st_size != s->size ||
-           st.st_mtim.tv_sec != s->modified.tv_sec || st.st_mtim.tv_nsec != s->modified.tv_nsec;
+    struct fs_info i;
+    return fs_stat_fd(s->fd, &i) || i.bytes != s->size || i.mtime_ns != s->modified_ns;
 }
 
 static void read_piece(struct worker *w, struct reader_piece *p) {
@@ -222,7 +221,7 @@ void reader_free(struct reader *r) {
 }
 
 int reader_add(struct reader *r, const char *path, uint64_t n_bytes, struct err *e) {
-    struct stat st;
+    struct fs_info i;
     if (r->n_file == MAX_FILES) return err_set(e, CHIMERE_ELIMIT, "%s: too many files", path);
     struct source *s = &r->files[r->n_file];
     *s = (struct source){.fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT), .is_direct = true};
@@ -230,21 +229,21 @@ int reader_add(struct reader *r, const char *path, uint64_t n_bytes, struct err 
         s->fd = open(path, O_RDONLY | O_CLOEXEC);
         s->is_direct = r->stats.is_direct = false;
     }
-    if (s->fd < 0 || fstat(s->fd, &st) < 0) {
+    if (s->fd < 0 || fs_stat_fd(s->fd, &i)) {
         int rc = err_set(e, CHIMERE_EIO, "%s: cannot open: %s", path, strerror(errno));
         if (s->fd >= 0) close(s->fd);
         return rc;
     }
-    s->size = st.st_size;
-    s->modified = st.st_mtim;
+    s->size = i.bytes;
+    s->modified_ns = i.mtime_ns;
     s->path = mem_strdup(path);
-    if (s->path && (uint64_t)st.st_size == n_bytes) {
+    if (s->path && i.bytes == n_bytes) {
         r->n_file++;
         return 0;
     }
     int rc = !s->path ? err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path)
-                      : err_set(e, CHIMERE_EIO, "%s: expected %llu bytes, got %lld", path,
-                                (unsigned long long)n_bytes, (long long)st.st_size);
+                      : err_set(e, CHIMERE_EIO, "%s: expected %llu bytes, got %llu", path,
+                                (unsigned long long)n_bytes, (unsigned long long)i.bytes);
     close(s->fd);
     mem_free(s->path);
     return rc;

@@ -231,7 +231,7 @@ int checkpoint_load(struct seq_pool *p, const char *path, struct checkpoint **ou
     *n_extra = 0;
     FILE *f = fopen(path, "rbe");
     if (!f) return err_set(e, CHIMERE_ENOENT, "%s: cannot open", path);
-    int rc = fs_stat_open(f, &st) || !st.is_file
+    int rc = fs_stat_fd(fileno(f), &st) || !st.is_file
                  ? err_set(e, CHIMERE_EFORMAT, "expected a saved sequence, got no file")
                  : checkpoint_read(p, f, st.bytes, out, extra, n_extra, e);
     fclose(f);

@@ -96,7 +96,7 @@ static int check_old(const char *path, const unsigned char *head, uint64_t bytes
     FILE *f = fopen(path, "rb");
     if (!f) return err_set(e, CHIMERE_EIO, "%s: cannot read", path);
     bool same = fread(old, sizeof old, 1, f) == 1 && !memcmp(old, head, sizeof old) &&
-                !fs_stat_open(f, &st) && st.bytes == bytes;
+                !fs_stat_fd(fileno(f), &st) && st.bytes == bytes;
     fclose(f);
     if (same) return 0;
     err_set(e, CHIMERE_EMISMATCH, "%s: of another model, of other texts, layers or options", path);

@@ -125,10 +125,12 @@ static void only_regular_files_are_mapped(void **state) {
     assert_null(m.data);
     file_unmap(&m); /* twice is harmless */
     assert_int_equal(file_map(&m, dir, &e), CHIMERE_EINVAL);
+#ifndef _WIN32 /* has neither as files */
     assert_int_equal(file_map(&m, "/dev/zero", &e), CHIMERE_EINVAL);
     assert_int_equal(mkfifo(in_dir("pipe"), 0600), 0);
     assert_int_equal(file_map(&m, in_dir("pipe"), &e), CHIMERE_EINVAL); /* does not hang */
     unlink(in_dir("pipe"));
+#endif
     struct file_writer w;
     assert_int_equal(file_writer_open(&w, in_dir("empty"), &e), 0);
     assert_int_equal(file_writer_commit(&w, &e), 0);
@@ -147,7 +149,9 @@ static void folders_are_made_on_the_way(void **state) {
     struct stat st;
     assert_int_equal(stat(in_dir("x/y"), &st), 0);
     assert_true(S_ISDIR(st.st_mode));
+#ifndef _WIN32 /* access lists, not modes */
     assert_int_equal(st.st_mode & 0777, 0700);
+#endif
     assert_int_equal(file_mkdirs(in_dir("a/b"), &e), CHIMERE_EIO);
     assert_int_equal(file_mkdirs(in_dir("a"), &e), CHIMERE_EIO); /* a file stands there */
     char name[5000];

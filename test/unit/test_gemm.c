@@ -20,8 +20,12 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
+#endif
 /* vpdpbusd: per 32-bit lane, four products of unsigned and signed bytes, added without saturation. */
 static inline __attribute__((always_inline)) __m256i dpbusd_emulated(__m256i sum, __m256i u,
                                                                      __m256i s) {
@@ -39,7 +43,11 @@ extern const struct gemm gemm_emulated;
 #include "kernels/cpu/gemm/gemm_avx2.h"
 
 #include "kernels/cpu/gemm/gemm_vnni.inc"
+#ifdef __clang__
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 #endif
 
 static const struct gemm *tables[4];

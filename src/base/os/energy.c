@@ -1,7 +1,6 @@
 #include "base/os/energy.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/os/library.h"
 
 enum { MAX_DOMAINS = 64, MAX_GPUS = 64, PATH_BYTES = 1024 };
 
@@ -21,7 +21,7 @@ struct domain {
 
 /* The five NVML functions in use, by the names of its ABI. */
 struct nvml {
-    void *library; /* owned; NULL: none */
+    struct library *library; /* NULL: none */
     int (*init)(void);
     int (*shutdown)(void);
     int (*count)(unsigned *n);
@@ -89,7 +89,6 @@ static void open_rapl(struct energy *g, const char *dir) {
 static void close_nvml(struct nvml *v) {
     if (!v->library) return;
     v->shutdown();
-    dlclose(v->library);
     *v = (struct nvml){0};
 }
 
@@ -98,10 +97,9 @@ static bool load(struct nvml *v, const char *name) {
                                         "nvmlDeviceGetHandleByIndex_v2",
                                         "nvmlDeviceGetTotalEnergyConsumption"};
     void *found[5];
-    v->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (!v->library) return false;
+    if (library_open_system(&v->library, name, NULL)) return false;
     for (int i = 0; i < 5; i++) {
-        found[i] = dlsym(v->library, names[i]);
+        found[i] = library_symbol(v->library, names[i]);
         if (!found[i]) goto none;
     }
     /* ISO C has no cast from object to function pointer */
@@ -112,7 +110,6 @@ static bool load(struct nvml *v, const char *name) {
     memcpy(&v->energy, &found[4], sizeof found[4]);
     if (v->init() == 0) return true;
 none:
-    dlclose(v->library);
     v->library = NULL;
     return false;
 }
@@ -134,7 +131,9 @@ struct energy *energy_open(const char *powercap, const char *nvml) {
     if (!g) return NULL;
     pthread_mutex_init(&g->lock, NULL);
     open_rapl(g, powercap ? powercap : "/sys/class/powercap");
-    open_nvml(&g->nvml, nvml ? nvml : "libnvidia-ml.so.1");
+    if (nvml) open_nvml(&g->nvml, nvml);
+    else open_nvml(&g->nvml, "libnvidia-ml.so.1");
+    if (!nvml && !g->nvml.n) open_nvml(&g->nvml, "nvml.dll");
     return g;
 }
 

@@ -16,7 +16,7 @@ struct fs_info {
 };
 
 int fs_stat(const char *path, struct fs_info *out);
-int fs_stat_open(FILE *f, struct fs_info *out);
+int fs_stat_fd(int fd, struct fs_info *out); /* of an open file */
 /* does not follow links; a link is neither file nor folder */
 int fs_lstat(const char *path, struct fs_info *out);
 bool fs_is_folder(const char *path);

@@ -28,9 +28,9 @@ int fs_stat(const char *path, struct fs_info *out) {
     return 0;
 }
 
-int fs_stat_open(FILE *f, struct fs_info *out) {
+int fs_stat_fd(int fd, struct fs_info *out) {
     struct stat st;
-    if (fstat(fileno(f), &st)) return -1;
+    if (fstat(fd, &st)) return -1;
     fill(out, &st);
     return 0;
 }

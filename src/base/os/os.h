@@ -17,5 +17,10 @@ bool os_is_terminal(FILE *f);
 void os_sleep_ms(int32_t ms);
 /* If standard streams of this process are closed, reserves their descriptors, which later files would otherwise get. */
 bool os_hold_streams(void);
+/* Sleeps while *a == seen, until os_wake_word(a); may wake spuriously. */
+void os_wait_word(_Atomic uint32_t *a, uint32_t seen);
+void os_wake_word(_Atomic uint32_t *a); /* wakes all threads that wait */
+bool os_is_absolute(const char *path);
+bool os_program(char *out, size_t out_size); /* path of the running program */
 
 #endif

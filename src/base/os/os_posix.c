@@ -1,5 +1,8 @@
 /* os_posix.c: os.h for POSIX. */
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,5 +46,22 @@ bool os_hold_streams(void) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY) != fd)
             return false;
+    return true;
+}
+
+void os_wait_word(_Atomic uint32_t *a, uint32_t seen) {
+    syscall(SYS_futex, a, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+void os_wake_word(_Atomic uint32_t *a) {
+    syscall(SYS_futex, a, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+bool os_is_absolute(const char *path) { return *path == '/'; }
+
+bool os_program(char *out, size_t out_size) {
+    ssize_t n = readlink("/proc/self/exe", out, out_size - 1);
+    if (n <= 0 || (size_t)n == out_size - 1) return false;
+    out[n] = 0;
     return true;
 }

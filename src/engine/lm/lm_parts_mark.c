@@ -165,7 +165,8 @@ static int read_parts(struct lm *l, FILE *f, struct mark *m, void **extra, size_
     struct parts *x = parts_of(l);
     struct fs_info st;
     unsigned char h[HEADER];
-    if (fs_stat_open(f, &st) || !st.is_file || st.bytes < HEADER || fread(h, HEADER, 1, f) != 1)
+    if (fs_stat_fd(fileno(f), &st) || !st.is_file || st.bytes < HEADER ||
+        fread(h, HEADER, 1, f) != 1)
         return err_set(e, CHIMERE_EFORMAT, "expected a saved sequence, got a file too short");
     int rc = check_header(l, h, x->n, st.bytes, e);
     for (int32_t i = 0; !rc && i < x->n; i++) {
