@@ -142,6 +142,7 @@ static int judge_score(struct rerank *r, float *score, struct err *e) {
         int rc = forward_run(r->f, &run, 1, &logits, e);
         if (rc) return rc;
     }
+    if (!logits) return err_set(e, CHIMERE_EINVAL, "rerank: expected a pair, got no tokens");
     *score = logits[r->judge->yes] - logits[r->judge->no];
     return 0;
 }
