@@ -20,6 +20,7 @@ struct answer {
     int32_t n_token, cap_token;
     int stop_hit; /* index of the stop string that ended the answer, plus 1; 0: none */
     bool refused; /* a callback asked to stop */
+    bool starved; /* memory was short: the text that was passed on may have gaps */
     pthread_mutex_t lock;
     pthread_cond_t ended;
     bool is_done;
@@ -97,11 +98,16 @@ static bool remember(struct answer *a, int32_t token) {
 static bool on_token(struct engine_job *j, int32_t token, bool is_end,
                      const struct sampler_probs *probs) {
     struct answer *a = j->ud;
+    int64_t shortages = mem_shortages();
     remember(a, token);
     if (a->p.on_token) a->p.on_token(a->p.ud, token, probs);
-    if (is_end) return true;
-    size_t n = tok_stream_push(&a->stream, token, a->piece);
-    return take_text(a, a->piece, n) && !a->refused;
+    bool goes_on = true;
+    if (!is_end) {
+        size_t n = tok_stream_push(&a->stream, token, a->piece);
+        goes_on = take_text(a, a->piece, n) && !a->refused;
+    }
+    if (mem_shortages() != shortages) a->starved = true;
+    return goes_on && !a->starved;
 }
 
 static void on_prefill(struct engine_job *j, int32_t n_done, int32_t n_prompt) {
@@ -116,6 +122,7 @@ static void on_prompt(struct engine_job *j, int32_t pos, const struct sampler_pr
 
 static void on_done(struct engine_job *j) {
     struct answer *a = j->ud;
+    int64_t shortages = mem_shortages();
     if (!a->stop_hit && !a->refused) {
         size_t n = tok_stream_flush(&a->stream, a->piece);
         take_text(a, a->piece, n);
@@ -123,6 +130,8 @@ static void on_done(struct engine_job *j) {
     }
     bool is_cut = a->stop_hit || j->finish != FINISH_STOP;
     if (a->parser && !a->refused) chat_parser_finish(a->parser, is_cut);
+    if (mem_shortages() != shortages) a->starved = true;
+    if (a->starved && !j->err.code) err_set(&j->err, CHIMERE_ENOMEM, "out of memory");
     if (a->p.on_done) a->p.on_done(a->p.ud);
     pthread_mutex_lock(&a->lock);
     a->is_done = true;
@@ -223,6 +232,7 @@ void answer_free(struct answer *a) {
 
 enum finish answer_finish(const struct answer *a) {
     /* for a stop string or a callback's request, the engine reports the same finish as for an end token */
+    if (a->starved) return FINISH_ERROR;
     return a->refused ? FINISH_CANCELLED : a->job.finish;
 }
 const struct err *answer_err(const struct answer *a) { return &a->job.err; }

@@ -364,9 +364,9 @@ static enum finish finish_of(const struct choice *c) {
     struct chat_result calls = {0};
     if (p) chat_parser_result(p, &calls);
     enum finish f = answer_finish(c->answer);
+    if (f == FINISH_ERROR) return FINISH_ERROR;
     if (c->enough) return FINISH_CALLS;
     if (c->late || c->run->request->no_answer) return FINISH_LENGTH;
-    if (f == FINISH_ERROR) return FINISH_ERROR;
     if (f == FINISH_CANCELLED) return FINISH_CANCELLED;
     if (f == FINISH_LENGTH) return FINISH_LENGTH;
     if (calls.n_cut) return answer_stop(c->answer) ? FINISH_STOP : FINISH_LENGTH;
@@ -383,8 +383,10 @@ static void remember(struct choice *c, enum finish finish) {
     if (!p || !l->replay || a->continue_last || a->no_cache || answer_stop(c->answer) || n < 1 ||
         !tok_is_eog(l->model.tok, ids[n - 1]) || (finish != FINISH_STOP && finish != FINISH_CALLS))
         return;
+    int64_t shortages = mem_shortages();
     json_t *message = chat_parser_message(p);
-    if (message) replay_put(l->replay, a->scope, a->think, message, ids, n);
+    if (message && mem_shortages() == shortages)
+        replay_put(l->replay, a->scope, a->think, message, ids, n);
     json_decref(message);
 }
 

@@ -10,6 +10,7 @@
 static _Atomic int64_t n_alloc, fail_at;
 static _Atomic bool guard_armed;
 static _Thread_local int guard_depth;
+static _Thread_local int64_t n_short;
 
 /* Counts one allocation; returns true if it must fail (test hook). */
 static bool hook(void) {
@@ -21,15 +22,23 @@ static bool hook(void) {
     return n == atomic_load_explicit(&fail_at, memory_order_relaxed);
 }
 
-void *mem_alloc(size_t n) { return hook() ? NULL : malloc(n ? n : 1); }
-void *mem_zalloc(size_t n) { return hook() ? NULL : calloc(n ? n : 1, 1); }
+/* Counts what could not be allocated. */
+static void *given(void *p) {
+    if (!p) n_short++;
+    return p;
+}
+
+void *mem_alloc(size_t n) { return given(hook() ? NULL : malloc(n ? n : 1)); }
+void *mem_zalloc(size_t n) { return given(hook() ? NULL : calloc(n ? n : 1, 1)); }
+void *mem_library_alloc(size_t n) { return given(malloc(n ? n : 1)); }
+int64_t mem_shortages(void) { return n_short; }
 
 void *mem_alloc_array(size_t n, size_t size) {
     size_t bytes;
     return size_mul(n, size, &bytes) ? mem_zalloc(bytes) : NULL;
 }
 
-void *mem_realloc(void *p, size_t n) { return hook() ? NULL : realloc(p, n ? n : 1); }
+void *mem_realloc(void *p, size_t n) { return given(hook() ? NULL : realloc(p, n ? n : 1)); }
 
 /* Large blocks come from the kernel, zeroed, on pages of 2 MB if available: with pages of 4 KB, page walks cost a fifth
  * of the bandwidth when weights are read. mem_free finds these blocks in this list. */
@@ -76,12 +85,12 @@ static bool huge_free(void *p) {
 
 void *mem_aligned(size_t align, size_t n) {
     size_t rounded;
-    if (hook() || !size_add(n ? n : 1, align - 1, &rounded)) return NULL;
+    if (hook() || !size_add(n ? n : 1, align - 1, &rounded)) return given(NULL);
     rounded &= ~(align - 1);
-    if (rounded >= HUGE_FROM && align <= HUGE_PAGE) return huge_new(rounded);
+    if (rounded >= HUGE_FROM && align <= HUGE_PAGE) return given(huge_new(rounded));
     void *p = aligned_alloc(align, rounded);
     if (p) memset(p, 0, rounded);
-    return p;
+    return given(p);
 }
 
 char *mem_strndup(const char *s, size_t n) {

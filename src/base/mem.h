@@ -21,6 +21,12 @@ char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n); /* adds a final NUL */
 void mem_free(void *p);
 
+/* For libraries that accept a function for their allocations. Neither test hook applies to it. */
+void *mem_library_alloc(size_t n);
+/* Number of allocations of this thread that failed so far. Builders of JSON trees and of buffers drop what they cannot
+ * allocate; if the number is the same before and after, what they built is complete. */
+int64_t mem_shortages(void);
+
 void mem_fail_nth(int64_t n);  /* 0: off */
 int64_t mem_alloc_count(void); /* allocations of this process so far */
 void mem_guard_arm(bool on);   /* for all threads; off at start */

@@ -1,10 +1,12 @@
 /* main.c: finds the subcommand and runs it. */
 #include <errno.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/os/os.h"
 #include "base/str.h"
 #include "cli/cli.h"
@@ -209,5 +211,6 @@ static int run(int argc, char **argv) {
 int main(int argc, char **argv) {
     if (!os_hold_streams()) return 1;
     signal(SIGPIPE, SIG_IGN);
+    json_set_alloc_funcs(mem_library_alloc, mem_free);
     return end(run(argc, argv));
 }

@@ -35,12 +35,15 @@ int hf_read_json(const char *dir, const char *name, size_t max, bool required, j
     if (required || file_exists(path)) rc = file_read(path, max, &text, &n, e);
     if (!rc && text) {
         json_error_t why;
+        int64_t shortages = mem_shortages();
         tame_infinity(text, n);
         *out = json_loadb(text, n, JSON_ALLOW_NUL, &why);
         /* "no limit" is often written as 10^30; then all numbers of the file are parsed as reals */
         if (!*out && json_error_code(&why) == json_error_numeric_overflow)
             *out = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
-        if (!*out)
+        if (mem_shortages() != shortages) /* the parser drops what it cannot allocate */
+            rc = err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path);
+        else if (!*out)
             rc = err_set(e, CHIMERE_EFORMAT, "%s: line %d: expected JSON, got: %s", path, why.line,
                          why.text);
     }

@@ -44,9 +44,24 @@ struct gen_run { /* private to this file */
     /* borrowed until resume_end; NULL: the generation ends if its client leaves */
     struct resume_answer *kept;
     _Atomic bool cancelled, has_first;
+    int64_t shortages; /* of memory, on the worker's thread before the request was read */
 };
 
 static struct gen_run *run_of(struct gen *g) { return (struct gen_run *)g; }
+
+/* Ends the answer with an error, unless it has one. */
+static void cut(struct gen_run *x, const struct err *e) {
+    pthread_mutex_lock(&x->lock);
+    x->cancelled = true;
+    if (!x->is_over && !x->g.cut.code) x->g.cut = *e;
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* True if an allocation of this thread has failed since mem_shortages() returned `before`: what was built meanwhile may
+ * have gaps, and must not be sent as if it were complete. */
+static bool is_short(int64_t before, struct err *e) {
+    return mem_shortages() != before && err_set(e, CHIMERE_ENOMEM, "out of memory");
+}
 
 /* ---- the end ---- */
 
@@ -185,8 +200,10 @@ static void finish(struct gen_run *x) {
     } else {
         struct buf body;
         buf_init(&body, (size_t)4 * MAX_TEXT);
+        int64_t shortages = mem_shortages();
         g->form->whole(g, &body);
-        http_reply(g->r, 200, NULL, &body);
+        if (is_short(shortages, &g->cut)) reply_error(g->r, status_of(g, &g->cut), &g->cut);
+        else http_reply(g->r, 200, NULL, &body);
         buf_fini(&body);
     }
     keep_no_longer(x);
@@ -314,9 +331,12 @@ static int on_event(void *ud, const struct backend_event *ev) {
         return 0;
     }
     int32_t first = (int32_t)(p - x->parts) * x->g.request.n;
+    int64_t shortages = mem_shortages();
+    struct err e = {0};
     if (x->n_part > 1) pthread_mutex_lock(&x->events);
     int rc = take_event(x, &x->g.choices[first + ev->choice], ev);
     if (x->n_part > 1) pthread_mutex_unlock(&x->events);
+    if (is_short(shortages, &e)) cut(x, &e);
     return rc || x->cancelled;
 }
 
@@ -346,13 +366,6 @@ static void stop_parts(struct gen_run *x) {
         if (state == GEN_RUNNING) x->g.backend->ops->cancel(p->run);
         else if (x->gate && queue_drop(x->gate, &p->item)) part_over(p, false);
     }
-}
-
-static void cut(struct gen_run *x, const struct err *e) {
-    pthread_mutex_lock(&x->lock);
-    x->cancelled = true;
-    if (!x->is_over && !x->g.cut.code) x->g.cut = *e;
-    pthread_mutex_unlock(&x->lock);
 }
 
 static void start(struct queue_item *it) {
@@ -443,6 +456,7 @@ struct gen *gen_new(struct http_request *r, const struct gen_form *form, const c
     struct gen *g = &x->g;
     pthread_mutex_init(&x->lock, NULL);
     pthread_mutex_init(&x->events, NULL);
+    x->shortages = mem_shortages();
     g->r = r;
     g->form = form;
     g->created = (int64_t)time(NULL);
@@ -559,7 +573,7 @@ void gen_go(struct gen *g) {
     struct err e = {0};
     g->request.progress = g->stream && g->progress;
     x->is_harvested = harvest_wants(g->r->s->harvest, g);
-    if (prepare(x, &e)) {
+    if (prepare(x, &e) || is_short(x->shortages, &e)) {
         gen_fail(g, &e);
         return;
     }
@@ -572,6 +586,7 @@ void gen_go(struct gen *g) {
     x->gate = g->r->s->gates[g->entry];
     if (g->stream) x->kept = resume_begin(g->r); /* before the first frame */
     if (g->stream) g->form->begin(g);
+    if (is_short(x->shortages, &e)) cut(x, &e);
     x->n_open = x->n_part + 1;
     for (int32_t i = 0; i < x->n_part; i++) {
         struct gen_part *p = &x->parts[i];
