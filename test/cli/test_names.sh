@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Models by name: nano, smol, which of them answers if none is named.
+# Models by name: nano, mini, smol, which of them answers if none is named.
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -18,8 +18,16 @@ run -m nano >want
 [ -s want ] || fail "nano says nothing"
 run >got
 cmp -s want got || fail "nano does not answer if no model is named: $(cat got)"
+refuses 1 "model mini is not on this machine" bare/chimere run -m mini hello
 refuses 1 'model smol is not on this machine' bare/chimere run -m smol hello
 refuses 1 'script/model' bare/chimere run -m smol hello
+
+# chimere-mini comes before nano, and after smol (below).
+cp "$SOURCE_DIR/models/chimere-mini.gguf" bare
+run -m mini >want_mini
+run >got
+cmp -s want_mini got || fail "mini does not answer if it is there and smol is not: $(cat got)"
+cmp -s want got && fail "nano answers although mini is there"
 
 # Another model stands in for smol: the same weights, whose name tells which file was opened.
 mkdir -p data/chimere

@@ -19,6 +19,9 @@ static const struct own {
     {"nano",
      {"chimere-nano.gguf", "models/chimere-nano.gguf", "models/chimere-nano-bf16.gguf"},
      "give a model with -m FILE.gguf"},
+    {"mini",
+     {"chimere-mini.gguf", "models/chimere-mini.gguf"},
+     "it is in models/ of the source repository"},
     {"smol", {"smollm2-135m-instruct-q4_1.gguf"}, "script/model fetches it (98 MB)"},
 };
 
@@ -56,16 +59,20 @@ int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err 
 }
 
 int model_args_talk(struct cfg *c, struct err *e) {
+    /* the first that is here: answers of each to eval/newcomer are recorded in models/README.md */
+    static const char *const talk[][2] = {
+        {"smol", "SmolLM2-135M"}, {"mini", "chimere-mini"}, {"nano", "chimere-nano"}};
     char path[4096];
+    size_t i = 0;
     if (cfg_str(c, "model")) return 0;
-    bool smol = model_args_own("smol", path, sizeof path, NULL) == 0;
+    while (i < 2 && model_args_own(talk[i][0], path, sizeof path, NULL)) i++;
     if (!cfg_bool(c, "quiet") && os_is_terminal(stderr)) {
         const struct curated *best = recommend_best(plan_available_bytes());
         fprintf(stderr, "%s answers, a small model for demonstration. %s: chimere pull %s\n",
-                smol ? "SmolLM2-135M" : "chimere-nano", "Best for this machine",
+                talk[i][1], "Best for this machine",
                 best && best->hub ? best->name : "NAME; see chimere recommend");
     }
-    return cfg_set(c, "model", smol ? path : "nano", e);
+    return cfg_set(c, "model", i < 2 ? path : "nano", e);
 }
 
 enum cpu_isa model_args_isa(const struct cfg *c) { return cpu_isa_of(cfg_str(c, "isa")); }

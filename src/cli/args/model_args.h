@@ -9,7 +9,7 @@
 
 /* clang-format off */
 #define MODEL_OPTIONS                                                                              \
-    {"model", 'm', CFG_STR, "FILE", NULL, 0, 0, NULL, "model: a file, hf:OWNER/REPO[:TYPE], or a name such as nano or smol (default: nano, which ships with chimere; of run, chat and serve: smol if script/model has fetched it)"}, \
+    {"model", 'm', CFG_STR, "FILE", NULL, 0, 0, NULL, "model: a file, hf:OWNER/REPO[:TYPE], or a name such as nano, mini or smol (default: nano; of run, chat and serve: smol if script/model has fetched it, else mini if it is here)"}, \
     {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one a core"},                   \
     {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL, "cpu, cuda or cuda:N; auto: cpu"}, \
     {"vram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "take no more of a GPU's memory"},     \
