@@ -10,6 +10,8 @@ import argparse, http.client, json, mmap, os, random, re, shutil, signal, struct
 
 CHIMERE = os.path.abspath(os.environ.get("CHIMERE", "build/release/chimere"))
 SHIM = os.path.abspath(os.environ.get("FAULT_ALLOC", os.path.join(os.path.dirname(CHIMERE), "test/fault_alloc.so")))
+# Libraries that abort if memory is short, by what they print.
+ABORTS = {"jansson": b"lex_scan_string: Assertion `0' failed"}
 SECONDS = float(os.environ.get("TORTURE_SECONDS", "120"))  # of one run: more is a hang
 
 # name: arguments, and the file that they write
@@ -157,7 +159,7 @@ def command(name, args, moment, rng):
     if not right or right.returncode:
         sys.exit(f"torture: {line}: without a fault: {right and right.stderr.decode()}")
     n_all, whole = moment.count(), made and read(made)
-    refused = 0
+    refused = aborted = 0
     todo = values(args, n_all, rng)
     for n in todo:
         clear()
@@ -166,6 +168,8 @@ def command(name, args, moment, rng):
         moment.set(0)
         if got is None:
             finding(name, n, "hangs")
+        elif got.returncode == -signal.SIGABRT and any(words in got.stderr for words in ABORTS.values()):
+            aborted += 1
         elif got.returncode < 0 or got.returncode > 125:
             finding(name, n, f"status {got.returncode}: {got.stderr.decode(errors='replace')[-2000:]}")
         elif got.returncode == 0:
@@ -186,7 +190,8 @@ def command(name, args, moment, rng):
             found = once("odo search Goza --db index.db")
             if after.returncode or found.stdout.count(b".md") < 3:
                 finding(name, n, f"the index cannot be completed: {after.stderr!r} {found.stdout!r}")
-    print(f"{name:12} {n_all:8} allocations, {len(todo):5} failed one by one: {refused} refusals", flush=True)
+    print(f"{name:12} {n_all:8} allocations, {len(todo):5} failed one by one: {refused} refusals, "
+          f"{aborted} aborts of a library", flush=True)
 
 
 servers = []  # all that were started

@@ -118,6 +118,7 @@ static int encode(struct chat_rig *r, const struct cfg *c, const char *text, siz
         int rc = chat_rig_memory(r, c, NULL, memory, e);
         return rc ? rc : tok_encode(r->tok, text, n_text, false, true, ids, n, e);
     }
+    int64_t shortages = mem_shortages();
     json_t *messages = json_array();
     if (cfg_str(c, "system"))
         json_array_append_new(
@@ -129,6 +130,8 @@ static int encode(struct chat_rig *r, const struct cfg *c, const char *text, siz
     json_object_set_new(user, "content", content);
     json_array_append_new(messages, user);
     if (!rc) rc = chat_rig_encode(r, messages, NULL, cfg_bool(c, "think"), ids, n, in_think, e);
+    /* jansson drops what it cannot allocate: the prompt may have gaps */
+    if (!rc && mem_shortages() != shortages) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = chat_rig_memory(r, c, messages, memory, e);
     json_decref(messages);
     return rc;
