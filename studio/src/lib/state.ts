@@ -350,7 +350,8 @@ function detach(): void {
 }
 
 // A message of the user after `parent` ("": first), and the answer to it.
-export async function ask(text: string, files: Attachment[], parent: string): Promise<void> {
+// begins: called with the id of the answer as soon as it begins.
+export async function ask(text: string, files: Attachment[], parent: string, begins?: (id: string) => void): Promise<void> {
     if (writing.value) return;
     const user: Turn = { id: newId("msg_"), parent, role: "user", text, at: Date.now(), ...(files.length ? { files } : {}) };
     tree.value.put(user);
@@ -360,15 +361,16 @@ export async function ask(text: string, files: Attachment[], parent: string): Pr
     } catch (e) {
         failed(e);
     }
-    await reply(user.id);
+    await reply(user.id, [], begins);
 }
 
 // confirm: tools that this one answer may use.
-export async function reply(parent: string, confirm: string[] = []): Promise<void> {
+export async function reply(parent: string, confirm: string[] = [], begins?: (id: string) => void): Promise<void> {
     if (writing.value) return;
     const turn: Turn = { id: newId("msg_"), parent, role: "assistant", text: "", at: Date.now(), model: model.value };
     tree.value.put(turn);
     remember(turn.id);
+    begins?.(turn.id);
     await run(turn, requestOf(tree.value.to(parent), { ...chat.value, model: model.value }, confirm, false));
 }
 

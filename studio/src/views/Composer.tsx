@@ -5,7 +5,7 @@ import { bytes, t } from "../i18n";
 import { endRecording, hosts, listen, recording } from "../lib/audio";
 import { attach } from "../lib/files";
 import { follow, hush } from "../lib/speech";
-import { ask, current, path, say, stop, tree, writing } from "../lib/state";
+import { ask, current, failed, path, say, stop, tree, writing } from "../lib/state";
 import { keep, kept, settings } from "../lib/settings";
 import type { Attachment } from "../lib/tree";
 import { Icon, IconButton } from "./icons";
@@ -13,10 +13,19 @@ import { Icon, IconButton } from "./icons";
 export const focusComposer = signal(0);
 const draftName = (id: string) => `chimere.draft.${id || "new"}`;
 
-// The id of the answer that begins now; null: none began.
-async function answerOf(): Promise<string | null> {
-    for (let i = 0; i < 100 && !writing.value; i++) await new Promise((done) => setTimeout(done, 50));
-    return writing.value;
+// Asks and returns the id of the answer as soon as it begins; "": none began.
+async function answerOf(said: string): Promise<string> {
+    if (writing.value) stop();
+    for (let i = 0; i < 100 && writing.value; i++) await new Promise((done) => setTimeout(done, 50));
+    let id = "";
+    await new Promise<void>((begun) => {
+        const begins = (x: string) => {
+            id = x;
+            begun();
+        };
+        void ask(said, [], path.value.at(-1)?.id ?? "", begins).catch(failed).finally(begun);
+    });
+    return id;
 }
 
 export function Composer() {
@@ -78,9 +87,7 @@ export function Composer() {
                     return;
                 }
                 if (!settings.value.talk) return change(text.trim() ? `${text.trimEnd()} ${said}` : said);
-                if (writing.value) stop();
-                void ask(said, [], path.value.at(-1)?.id ?? "");
-                const id = await answerOf();
+                const id = await answerOf(said);
                 if (!id) return;
                 follow(id, () => {
                     const turn = tree.value.turns.get(id);
