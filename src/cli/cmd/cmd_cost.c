@@ -133,6 +133,13 @@ static int measure(struct cost *k, const struct cfg *c, struct err *e) {
     }
     json_decref(rows);
     energy_about(k->energy_from, sizeof k->energy_from);
+    /* a card's counter moves ten times per second: a short prefill may end between two readings */
+    if (k->prefill_j == 0 && k->decode_j > 0 && k->prefill > 0) {
+        k->prefill_j = k->decode_j * k->decode / k->prefill;
+        size_t n = strlen(k->energy_from);
+        snprintf(k->energy_from + n, sizeof k->energy_from - n,
+                 "; prefill was too short to measure: counted with the power of decoding");
+    }
     if (rc) return rc;
     if (isfinite(k->decode_j) || isfinite(k->prefill_j)) {
         char about[128];
