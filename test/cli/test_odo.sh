@@ -150,7 +150,7 @@ expect 'odo.mode: expected auto, fast, quality or ultra' out
 for route in code cyber default kine research; do
     for mode in fast ultra; do
         curl -sSi "$url/v1/chat/completions" -H 'content-type: application/json' \
-            -d "{\"model\":\"odo:$route\",\"temperature\":0,\"max_tokens\":96,\"odo\":{\"mode\":\"$mode\"},\"messages\":[{\"role\":\"user\",\"content\":\"What is a dog?\"}]}" >out
+            -d "{\"model\":\"odo:$route\",\"temperature\":0,\"max_tokens\":1024,\"seed\":7,\"odo\":{\"mode\":\"$mode\"},\"messages\":[{\"role\":\"user\",\"content\":\"What is a dog?\"}]}" >out
         expect ' 200 OK' out
         expect "X-Odo-Pipeline: $route" out
         expect '"finish_reason":"' out
