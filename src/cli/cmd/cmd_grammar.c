@@ -50,31 +50,6 @@ static int load_tok(struct tok **t, const char *path, struct err *e) {
     return rc;
 }
 
-/* Makes a vocabulary of the 256 bytes, for checks without a model. */
-static int byte_vocab(struct grammar_vocab **v, struct err *e) {
-    char bytes[256];
-    struct slice pieces[256];
-    for (int i = 0; i < 256; i++) {
-        bytes[i] = (char)i;
-        pieces[i] = (struct slice){&bytes[i], 1};
-    }
-    return grammar_vocab_new(v, 256, pieces, NULL, e);
-}
-
-/* Returns 0, or CHIMERE_EREFUSED with the offset in *at. */
-static int check_bytes(struct grammar_matcher *m, const char *text, size_t n, size_t *at,
-                       struct err *e) {
-    struct grammar_state *s;
-    int rc = grammar_state_new(&s, m, e);
-    if (rc) return rc;
-    rc = grammar_accept_bytes(s, text, n, at);
-    if (rc == 0 && !grammar_is_complete(s)) rc = CHIMERE_EREFUSED;
-    grammar_state_free(s);
-    if (rc && rc != CHIMERE_EREFUSED)
-        err_set(e, rc, "grammar: the automaton outgrows its memory at byte %zu", *at);
-    return rc;
-}
-
 struct token_check {
     const struct tok *t;
     const struct grammar_vocab *v;
@@ -126,19 +101,17 @@ static int check_text(const struct grammar *g, const struct tok *t, const char *
     struct grammar_vocab *v = NULL;
     struct grammar_matcher *m = NULL;
     struct token_check c = {.t = t};
-    int rc = t ? grammar_vocab_from_tok(&v, t, NULL, e) : byte_vocab(&v, e);
-    if (rc == 0) rc = grammar_matcher_new(&m, g, v, 0, e);
-    if (rc == 0) rc = check_bytes(m, text, n, at, e);
-    if (t && (rc == 0 || rc == CHIMERE_EREFUSED)) {
-        int rc_tokens = check_tokens(m, &c, text, n, e);
-        bool same = rc_tokens == rc && (rc == 0 || c.at == *at);
-        if (rc_tokens && rc_tokens != CHIMERE_EREFUSED) rc = rc_tokens;
-        else if (!same)
-            rc = err_set(
-                e, CHIMERE_EINTERNAL,
-                "grammar: bytes stop at %zu, tokens at %zu: the vocabulary changes the text", *at,
-                c.at);
-    }
+    int rc = grammar_check(g, text, n, at, e);
+    if (!t || (rc && rc != CHIMERE_EREFUSED)) return rc;
+    int rc_tokens = grammar_vocab_from_tok(&v, t, NULL, e);
+    if (rc_tokens == 0) rc_tokens = grammar_matcher_new(&m, g, v, 0, e);
+    if (rc_tokens == 0) rc_tokens = check_tokens(m, &c, text, n, e);
+    bool same = rc_tokens == rc && (rc == 0 || c.at == *at);
+    if (rc_tokens && rc_tokens != CHIMERE_EREFUSED) rc = rc_tokens;
+    else if (!same)
+        rc = err_set(e, CHIMERE_EINTERNAL,
+                     "grammar: bytes stop at %zu, tokens at %zu: the vocabulary changes the text",
+                     *at, c.at);
     grammar_matcher_free(m);
     grammar_vocab_free(v);
     return rc;

@@ -97,35 +97,17 @@ static int compile(struct grammar **g, const char *schema, struct err *e) {
     return grammar_from_schema(g, schema, strlen(schema), NULL, e);
 }
 
-/* A matcher over single bytes: no tokenizer is needed to check a text. */
-static int match(const struct grammar *g, struct slice s, bool *fits, struct err *e) {
-    static const struct slice piece = {"x", 1};
-    static const uint8_t kind = GRAMMAR_TOKEN_TEXT;
-    struct grammar_vocab *v = NULL;
-    struct grammar_matcher *m = NULL;
-    struct grammar_state *state = NULL;
-    size_t n_good = 0;
-    *fits = false;
-    int rc = grammar_vocab_new(&v, 1, &piece, &kind, e);
-    if (!rc) rc = grammar_matcher_new(&m, g, v, 0, e);
-    if (!rc) rc = grammar_state_new(&state, m, e);
-    if (!rc) *fits = !grammar_accept_bytes(state, s.p, s.n, &n_good) && grammar_is_complete(state);
-    if (!rc && !*fits)
-        err_set(e, CHIMERE_EFORMAT, "the output is not JSON of the step's schema: byte %zu of %zu",
-                n_good + 1, s.n);
-    grammar_state_free(state);
-    grammar_matcher_free(m);
-    grammar_vocab_free(v);
-    return rc;
-}
-
 bool pipeline_fits(const char *schema, const char *text, size_t n, struct err *why) {
     struct grammar *g = NULL;
-    bool fits = false;
+    struct slice s = bare(text, n);
+    size_t n_good = 0;
     int rc = compile(&g, schema, why);
-    if (!rc) rc = match(g, bare(text, n), &fits, why);
+    if (!rc) rc = grammar_check(g, s.p, s.n, &n_good, why);
+    if (rc == CHIMERE_EREFUSED)
+        err_set(why, CHIMERE_EFORMAT,
+                "the output is not JSON of the step's schema: byte %zu of %zu", n_good + 1, s.n);
     grammar_free(g);
-    return !rc && fits;
+    return !rc;
 }
 
 static int bind_output(struct yamlfile *y, int32_t node, const char **out, struct arena *a,

@@ -63,6 +63,10 @@ int grammar_accept_token(struct grammar_state *s, int32_t id);
 /* *n_good: number of bytes that could be accepted (all of them on success). Counts as one token for rewind. */
 int grammar_accept_bytes(struct grammar_state *s, const char *bytes, size_t n, size_t *n_good);
 bool grammar_is_complete(const struct grammar_state *s);
+/* Checks a whole text, without a tokenizer. Returns 0 if it belongs to the grammar; CHIMERE_EREFUSED without a
+ * sentence if it does not, with the offset of the first byte that cannot stand there in *n_good; or another error. */
+int grammar_check(const struct grammar *g, const char *text, size_t n, size_t *n_good,
+                  struct err *e);
 
 /* Fills bits[(n_vocab + 63) / 64]. Returns 0 or CHIMERE_ELIMIT. */
 int grammar_mask(struct grammar_state *s, uint64_t *bits);

@@ -598,6 +598,28 @@ bool grammar_is_complete(const struct grammar_state *s) {
     return s->now == HANDLE_ENDED || (state_flags(s->m, s->now) & STATE_COMPLETE);
 }
 
+int grammar_check(const struct grammar *g, const char *text, size_t n, size_t *n_good,
+                  struct err *e) {
+    static const struct slice piece = {"x", 1}; /* bytes are matched without the vocabulary */
+    struct grammar_vocab *v = NULL;
+    struct grammar_matcher *m = NULL;
+    struct grammar_state *s = NULL;
+    *n_good = 0;
+    int rc = grammar_vocab_new(&v, 1, &piece, NULL, e);
+    if (!rc) rc = grammar_matcher_new(&m, g, v, 0, e);
+    if (!rc) rc = grammar_state_new(&s, m, e);
+    if (!rc) {
+        rc = grammar_accept_bytes(s, text, n, n_good);
+        if (!rc && !grammar_is_complete(s)) rc = CHIMERE_EREFUSED;
+        if (rc && rc != CHIMERE_EREFUSED)
+            err_set(e, rc, "grammar: the automaton outgrows its memory at byte %zu", *n_good);
+    }
+    grammar_state_free(s);
+    grammar_matcher_free(m);
+    grammar_vocab_free(v);
+    return rc;
+}
+
 uint64_t grammar_mark(const struct grammar_state *s) { return s->n_token; }
 
 int grammar_rewind(struct grammar_state *s, uint64_t mark) {
