@@ -53,24 +53,18 @@ static void judge_free(struct judge *j) {
     mem_free(j);
 }
 
-static const char *find(struct slice s, const char *word) {
-    size_t n = strlen(word);
-    for (size_t i = 0; i + n <= s.n; i++)
-        if (memcmp(s.p + i, word, n) == 0) return s.p + i;
-    return NULL;
-}
-
 /* Splits the form at its two names, at the last mark before them and at the first mark after them. */
 static int read_form(struct judge *j, const struct tok *tok, struct slice form, struct err *e) {
     static const char query[] = "{query}", document[] = "{document}";
-    const char *end = form.p + form.n, *q = find(form, query), *d = find(form, document);
+    const char *end = form.p + form.n, *q = memmem(form.p, form.n, query, sizeof query - 1),
+               *d = memmem(form.p, form.n, document, sizeof document - 1);
     if (!q || !d || d < q)
         return err_set(e, CHIMERE_EFORMAT,
                        "key tokenizer.chat_template.rerank: expected {query}, then {document}");
     const char *first = q, *after = d + sizeof document - 1;
     while (first - form.p >= 2 && memcmp(first - 2, "|>", 2) != 0) first--;
     if (first - form.p < 2) first = form.p;
-    const char *last = find((struct slice){after, (size_t)(end - after)}, "<|");
+    const char *last = memmem(after, (size_t)(end - after), "<|", 2);
     if (!last) last = end;
     j->before = (struct slice){first, (size_t)(q - first)};
     j->between = (struct slice){q + sizeof query - 1, (size_t)(d - q) - (sizeof query - 1)};

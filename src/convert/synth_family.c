@@ -1,5 +1,6 @@
-/* synth_family.c: small shapes of the hybrid families, and a dense one of 27 billion weights. A shape is a list of keys; the family's rows (model/arch/arch.h)
- * define the tensors and their shapes from these, as they do for the loader. */
+/* synth_family.c: small shapes of the hybrid families, and a dense one of 27 billion weights. A shape is a list of
+ * keys; the family's rows (model/arch/arch.h) define the tensors and their shapes from these, as they do for the
+ * loader. */
 #include <stdio.h>
 #include <string.h>
 

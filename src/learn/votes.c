@@ -133,7 +133,7 @@ static void share_voices(struct votes *v) {
     }
 }
 
-/* Returns the sum of the votes [from, end), without those of user `but`; v->n_user: of nobody. */
+/* Returns the sum of the votes [from, end), excluding those of user `but`; v->n_user excludes no user. */
 static double support(const struct votes *v, size_t from, size_t end, size_t but) {
     double sum = 0;
     for (size_t i = from; i < end; i++)

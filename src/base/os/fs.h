@@ -19,7 +19,10 @@ int fs_stat(const char *path, struct fs_info *out);
 int fs_stat_fd(int fd, struct fs_info *out); /* of an open file */
 /* does not follow links; a link is neither file nor folder */
 int fs_lstat(const char *path, struct fs_info *out);
-bool fs_is_folder(const char *path);
+static inline bool fs_is_folder(const char *path) {
+    struct fs_info i;
+    return !fs_stat(path, &i) && i.is_folder;
+}
 int fs_remove(const char *path); /* removes a file */
 int fs_make_private(FILE *f);    /* only the owner may read and write it */
 int fs_touch(const char *path);  /* creates an empty private file if it does not exist */

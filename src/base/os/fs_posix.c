@@ -42,11 +42,6 @@ int fs_lstat(const char *path, struct fs_info *out) {
     return 0;
 }
 
-bool fs_is_folder(const char *path) {
-    struct fs_info i;
-    return !fs_stat(path, &i) && i.is_folder;
-}
-
 int fs_remove(const char *path) { return unlink(path); }
 
 int fs_remove_folder(const char *path) { return rmdir(path); }
