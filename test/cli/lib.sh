@@ -21,6 +21,25 @@ needs() {
         exit 77
     done
 }
+# start_server ARG...: starts `chimere serve` with nano on a free port and sets server (its process) and url. Its output
+# is in out; what it reports is added to said. A test that calls it ends with stop_server (trap).
+server=
+start_server() {
+    : >out
+    "$CHIMERE" serve -m nano --port 0 "$@" >out 2>>said &
+    server=$!
+    for ((i = 0; i < 600; i++)); do
+        ! grep -q 'listens on' out || break
+        kill -0 "$server" || fail "the server ended: $(cat said)"
+        sleep 0.2
+    done
+    url=$(sed -n 's/.*listens on \(http[^ ]*\) .*/\1/p' out)
+}
+stop_server() {
+    [ -z "$server" ] || kill -TERM "$server" 2>/dev/null || true
+    [ -z "$server" ] || wait "$server" 2>/dev/null || true
+    server=
+}
 # refuses STATUS TEXT COMMAND...: the command must end with that status and say TEXT on stderr.
 refuses() {
     local want=$1 text=$2 status=0

@@ -5,23 +5,10 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 needs python3 curl
 
-server=
-stop() {
-    [ -z "$server" ] || kill -TERM "$server" 2>/dev/null || true
-    [ -z "$server" ] || wait "$server" 2>/dev/null || true
-    server=
-}
-trap 'stop; rm -rf "$work"' EXIT
+trap 'stop_server; rm -rf "$work"' EXIT
 start() {
-    : >out
-    "$CHIMERE" serve -m nano --port 0 --db day.db --no-odo "$@" >out 2>said &
-    server=$!
-    for ((i = 0; i < 600; i++)); do
-        ! grep -q 'listens on' out || break
-        kill -0 "$server" || fail "the server ended: $(cat said)"
-        sleep 0.2
-    done
-    url=$(sed -n 's/.*listens on \(http[^ ]*\) .*/\1/p' out)
+    : >said
+    start_server --db day.db --no-odo "$@"
 }
 # ask KEY JSON: prints the answer's id
 ask() {
@@ -45,7 +32,7 @@ rate() {
 start
 ask "" "$(user 'Who wrote Hamlet and when?')" >/dev/null
 curl -s -m 60 "$url/v1/feedback" -d '{"answer":"chatcmpl-1","score":5}' | grep -q 'keeps no answers' || fail "feedback without --learn"
-stop
+stop_server
 [ "$(rows)" = 0 ] || fail "kept without --learn: $(rows)"
 
 printf 'secret-of-ann ann\nsecret-of-bob bob\n' >keys
@@ -64,7 +51,7 @@ second=$(ask secret-of-ann "$(user 'Explain in one sentence why the sky is blue.
 rate secret-of-ann "$second" 1
 curl -sf -m 60 -H 'Authorization: Bearer secret-of-ann' "$url/v1/feedback" -d "{\"answer\":\"$second\",\"correction\":\"Air scatters blue light, says ann.lee@example.org.\"}" >corrected ||
     fail "correction: $(cat corrected)"
-stop
+stop_server
 python3 - "$first" "$second" <<'PY'
 import sqlite3, sys
 rows = sqlite3.connect("day.db").execute("SELECT name, question, answer, feedback, owner, origin, parent, id FROM quality ORDER BY id").fetchall()

@@ -5,13 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 needs python3 curl
 
-server=
-stop() {
-    [ -z "$server" ] || kill -TERM "$server" 2>/dev/null || true
-    [ -z "$server" ] || wait "$server" 2>/dev/null || true
-    server=
-}
-trap 'stop; rm -rf "$work"' EXIT
+trap 'stop_server; rm -rf "$work"' EXIT
 night() { "$CHIMERE" night "$@" --night-dir nights; }
 # until SECONDS WHAT COMMAND...: the command succeeds within that time.
 until_() {
@@ -24,10 +18,7 @@ until_() {
     done
 }
 start() {
-    "$CHIMERE" serve -m nano --port 0 --db day.db --no-odo --night --night-dir nights --night-items 1 --log-level info >out 2>>said &
-    server=$!
-    until_ 120 "a server" grep -q 'listens on' out
-    url=$(sed -n 's/.*listens on \(http[^ ]*\) .*/\1/p' out)
+    start_server --db day.db --no-odo --night --night-dir nights --night-items 1 --log-level info
 }
 ask() {
     curl -sf -m 120 "$url/v1/chat/completions" -d '{"max_tokens":8,"messages":[{"role":"user","content":"Who are you?"}]}' >answer ||
@@ -62,7 +53,7 @@ until_ 200 "training" grep -q 'a night begins: lora' said
 asked() { ask && grep -q 'paused: somebody asks' said; }
 until_ 200 "a pause" asked
 until_ 200 "training after the pause" python3 -c 'exit("lora: step" not in open("said").read().split("paused: somebody asks")[-1])'
-stop
+stop_server
 grep -q '"lora": 1000000000' nights/ran.json || fail "a night that was cut off counts as done: $(cat nights/ran.json)"
 [ "$(night status | sed -n 's/^nights *//p')" = 1 ] || fail "a night that was cut off left a record: $(night status)"
 [ -e nights/live/night.engram ] || fail "what was promoted does not serve: $(night status)"

@@ -5,13 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 needs python3 curl
 
-server=
-stop() {
-    [ -z "$server" ] || kill -TERM "$server" 2>/dev/null || true
-    [ -z "$server" ] || wait "$server" 2>/dev/null || true
-    server=
-}
-trap 'stop; rm -rf "$work"' EXIT
+trap 'stop_server; rm -rf "$work"' EXIT
 night() { "$CHIMERE" night "$@" --night-dir nights; }
 # said_ COUNT TEXT: the server has said this so many times, within two minutes.
 said_() {
@@ -23,15 +17,8 @@ said_() {
     fail "not within the time: $2: $(tail -20 said)"
 }
 start() {
-    : >out
-    "$CHIMERE" serve -m nano --port 0 --db day.db --no-odo --night --night-dir nights --state-dir state --log-level info >out 2>said &
-    server=$!
-    for ((i = 0; i < 600; i++)); do
-        ! grep -q 'listens on' out || break
-        kill -0 "$server" || fail "the server ended: $(cat said)"
-        sleep 0.2
-    done
-    url=$(sed -n 's/.*listens on \(http[^ ]*\) .*/\1/p' out)
+    : >said
+    start_server --db day.db --no-odo --night --night-dir nights --state-dir state --log-level info
 }
 # ask QUESTION: writes the text to answer, the header to head; prints the night, 0 if none
 ask() {
@@ -124,7 +111,7 @@ said_ 1 'requests use the model without files of a night now'
 
 # the next server begins with the files of the current night
 night rollback 1 >/dev/null
-stop
+stop_server
 start
 [ "$(ask "$question")" = 1 ] || fail "after a restart: $(cat head)"
 grep -q Venn answer || fail "after a restart: $(cat answer)"
