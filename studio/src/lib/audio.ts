@@ -22,7 +22,7 @@ const QUIET_MS = 1200; // silence after speech that ends a recording
 const IDLE_MS = 30_000; // without any speech
 const MOST_MS = 120_000;
 const LOUD = 2.5; // times the level of the room
-export const recording = signal<"" | "on" | "sent">("");
+export const recording = signal<"" | "asked" | "on" | "sent">(""); // asked: the browser asks for the microphone
 
 let running: { stop: () => void } | null = null;
 let asked = false; // the user ended the recording: it is sent even if it seems silent
@@ -32,8 +32,9 @@ export function endRecording(): void {
 }
 
 // Records until endRecording, or until a pause after speech, and returns the text. "": nothing was said. heard is called when
-// speech begins.
+// speech begins. The caller sets `recording` back when it listens no more: until then no second recording can begin.
 export async function listen(heard: () => void): Promise<string> {
+    if (!recording.value) recording.value = "asked";
     const stream = await navigator.mediaDevices.getUserMedia({ audio: { echoCancellation: true, noiseSuppression: true } });
     const type = ["audio/webm;codecs=opus", "audio/ogg;codecs=opus", "audio/mp4"].find((x) => MediaRecorder.isTypeSupported(x));
     const recorder = new MediaRecorder(stream, type ? { mimeType: type } : {});
@@ -60,19 +61,14 @@ export async function listen(heard: () => void): Promise<string> {
         for (const track of stream.getTracks()) track.stop();
         void context.close();
         running = null;
-        recording.value = "";
+        recording.value = "sent";
     }
     if (!spoke && !asked) return "";
-    recording.value = "sent";
-    try {
-        const form = new FormData();
-        const kind = (recorder.mimeType || "audio/webm").split(";")[0];
-        form.append("file", new Blob(parts, { type: kind }), `speech.${kind.split("/")[1]}`);
-        form.append("model", "whisper-1");
-        return String((await sendForm<{ text?: string }>("/v1/audio/transcriptions", form)).text ?? "").trim();
-    } finally {
-        recording.value = "";
-    }
+    const form = new FormData();
+    const kind = (recorder.mimeType || "audio/webm").split(";")[0];
+    form.append("file", new Blob(parts, { type: kind }), `speech.${kind.split("/")[1]}`);
+    form.append("model", "whisper-1");
+    return String((await sendForm<{ text?: string }>("/v1/audio/transcriptions", form)).text ?? "").trim();
 }
 
 // The first 300 ms give the level of the room; louder sound is speech.

@@ -96,6 +96,8 @@ export function Composer() {
             }
         } catch (e) {
             say((e as Error).name === "NotAllowedError" || (e as Error).name === "NotFoundError" ? t("mic.none", { why: (e as Error).message }) : String((e as Error).message));
+        } finally {
+            recording.value = "";
         }
     };
     const onKey = (e: KeyboardEvent) => {
@@ -172,7 +174,7 @@ export function Composer() {
                     recording.value === "on" ? (
                         <IconButton icon="stop" name={t("mic.stop")} kind="recording" pressed act={endRecording} />
                     ) : (
-                        <IconButton icon="mic" name={t(recording.value ? "mic.wait" : "mic.start")} disabled={recording.value !== ""} act={() => void talk()} />
+                        <IconButton icon="mic" name={t(recording.value === "sent" ? "mic.wait" : "mic.start")} disabled={recording.value !== ""} act={() => void talk()} />
                     )
                 ) : null}
                 {writing.value ? (
