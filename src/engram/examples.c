@@ -222,7 +222,7 @@ static int make(const struct examples *x, struct shelf *s, bool fresh, struct er
     return rc;
 }
 
-/* Removes ids from the index that the store no longer has. The remaining ids stay in order. */
+/* Removes those ids from the index that are no longer in the store. The remaining ids stay in order. */
 static int drop_gone(const struct examples *x, struct shelf *s, struct err *e) {
     struct loading now;
     int rc = load(x, s->domain, 0, false, &now, e);

@@ -12,7 +12,8 @@
 #include "learn/votes.h"
 
 enum { N_HASH = 16, SAME = 13 /* of N_HASH */, SHINGLE = 3, HELD_OUT_OF = 10 };
-/* Bounds of unrated answers: bytes of a question, and of an answer beyond a multiple of the usual length. */
+/* An unrated answer is not trusted if its question has more bytes than MAX_UNRATED_QUESTION, or if it is longer than
+ * LENGTH_RATIO times the usual length plus LENGTH_MORE bytes. */
 enum { MAX_UNRATED_QUESTION = 400, LENGTH_RATIO = 4, LENGTH_MORE = 200, LEAST_RATED = 8 };
 #define PERIOD_MS (90LL * 86400 * 1000)
 

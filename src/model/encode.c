@@ -11,7 +11,7 @@
 #include "format/quant.h"
 #include "model/block/block_impl.h"
 
-/* Rotates heads in place: as queries without keys, which need no cache. */
+/* Applies RoPE to heads in place. The op qkv_store is called with queries only, so it writes no cache. */
 static void rotate(struct forward *f, int32_t il, float *x) {
     const struct hparams *hp = &f->m->hp;
     const struct qkv_store_args a = {

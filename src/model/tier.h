@@ -41,7 +41,7 @@ int tier_new(struct tier **out, const struct hparams *hp, const struct gguf *g, 
              struct err *e);
 void tier_free(struct tier *t);
 
-/* Calls compute with places for moe_args until all experts of ids [n_tok, n_used] have been computed;
+/* Calls `compute` once or more, until it has computed all experts of ids [n_tok, n_used]. `place` is that of moe_args;
  * is_last is set in the last call. An id of -1 counts as its column number, a lower one is skipped. After a
  * failure the rest is not computed. */
 int tier_run(struct tier *t, int32_t il, const int32_t *ids, int32_t n_tok,

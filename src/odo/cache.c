@@ -237,7 +237,8 @@ bool cache_is_timeless(const char *question) {
 }
 
 /* Writes the words that vectors do not distinguish: words with digits, and names. A word counts as a name if it
- * has a capital letter and does not begin a sentence. Order of appearance; a space follows each word. */
+ * has a capital letter and does not begin a sentence. The words keep their order, each followed
+ * by a space. */
 static void marks(struct buf *out, const char *text) {
     bool begins = true; /* the next word begins a sentence */
     for (const char *p = text; *p;) {

@@ -45,7 +45,7 @@ static const unsigned char *find(const struct zip *z, const char *name) {
     return NULL;
 }
 
-/* Decompresses raw DEFLATE to exactly n bytes. The sizes fit zlib's 32 bits, because sizes in an archive do. */
+/* Decompresses raw DEFLATE to exactly n bytes. Sizes are 32 bits in an archive, so they fit zlib's types. */
 static int inflate_all(const unsigned char *in, size_t n_in, unsigned char *out, size_t n) {
     z_stream s = {.next_in = in, .avail_in = (uInt)n_in, .next_out = out, .avail_out = (uInt)n};
     if (inflateInit2(&s, -MAX_WBITS) != Z_OK) return CHIMERE_ENOMEM;

@@ -59,7 +59,7 @@ int store_conversation_add(struct store *s, const char *owner, const struct stor
 /* CHIMERE_ENOENT: no such conversation; so do the functions below. */
 int store_conversation_find(struct store *s, const char *owner, const char *name,
                             store_conversation_each each, void *ud, struct err *e);
-/* Pinned conversations come first, then the last changed. A nonzero result of each stops the list and is returned. */
+/* Pinned conversations come first, then the last changed. If `each` returns nonzero, the list stops and returns that value. */
 int store_conversation_list(struct store *s, const struct store_conversation_query *q,
                             store_conversation_each each, void *ud, struct err *e);
 int store_conversation_change(struct store *s, struct store_conversation_key *k,
@@ -75,7 +75,7 @@ int store_item_change(struct store *s, struct store_conversation_key *k,
  * follow its parent. */
 int store_item_remove(struct store *s, struct store_conversation_key *k, const char *item,
                       bool below, struct err *e);
-/* after: the name of an item, or NULL. A nonzero result of each stops the list and is returned. */
+/* after: the name of an item, or NULL. If `each` returns nonzero, the list stops and returns that value. */
 int store_items_list(struct store *s, const char *owner, const char *name, const char *after,
                      bool newest_first, store_item_each each, void *ud, struct err *e);
 int store_item_find(struct store *s, const char *owner, const char *name, const char *item,

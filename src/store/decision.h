@@ -12,7 +12,7 @@ struct store_decision {
     const char *record; /* view: JSON of the actions */
 };
 int store_decision_add(struct store *s, const struct store_decision *d, struct err *e);
-/* Lists the newest rows first, at most `most`. A nonzero result of each stops the list and is returned. */
+/* Lists the newest rows first, at most `most`. If `each` returns nonzero, the list stops and returns that value. */
 int store_decision_list(struct store *s, int32_t most,
                         int (*each)(void *ud, const struct store_decision *d), void *ud,
                         struct err *e);

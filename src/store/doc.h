@@ -34,7 +34,7 @@ struct store_chunk {
 int store_doc_put(struct store *s, const struct store_doc *d, const struct store_chunk *chunks,
                   int32_t n, struct err *e);
 int store_doc_remove(struct store *s, const char *collection, const char *path, struct err *e);
-/* Lists the files of a collection (NULL: all) by path. A nonzero result of each stops the list and is returned. */
+/* Lists the files of a collection (NULL: all) by path. If `each` returns nonzero, the list stops and returns that value. */
 int store_doc_list(struct store *s, const char *collection,
                    int (*each)(void *ud, const struct store_doc *d), void *ud, struct err *e);
 /* Finds the k best chunks for an FTS5 expression. */

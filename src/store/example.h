@@ -26,8 +26,8 @@ int store_example_put(struct store *s, const struct store_example *x, size_t n, 
                       struct err *e);
 /* CHIMERE_ENOENT: no such example in the domain. */
 int store_example_remove(struct store *s, const char *domain, int64_t id, struct err *e);
-/* Lists examples by id, without vectors; domain NULL: all. A nonzero result of each stops the list and is
- * returned. */
+/* Lists examples by id, without vectors; domain NULL: all. If `each` returns nonzero, the list stops and
+ * returns that value. */
 int store_example_list(struct store *s, const char *domain,
                        int (*each)(void *ud, const struct store_example *x), void *ud,
                        struct err *e);

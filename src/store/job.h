@@ -17,7 +17,7 @@ struct store_job {
 int store_job_add(struct store *s, const struct store_job *j, int64_t *id, struct err *e);
 /* Overwrites all but kind, name and start of row j->id; no error if it was deleted meanwhile. */
 int store_job_update(struct store *s, const struct store_job *j, struct err *e);
-/* Lists the newest first, at most `most`; kind NULL: all. A nonzero result of each stops the list and is returned. */
+/* Lists the newest first, at most `most`; kind NULL: all. If `each` returns nonzero, the list stops and returns that value. */
 int store_job_list(struct store *s, const char *kind, int32_t most,
                    int (*each)(void *ud, const struct store_job *j), void *ud, struct err *e);
 /* Marks rows that are "running" as "interrupted" if their process has ended. */

@@ -34,7 +34,7 @@ enum store_memory_which { STORE_HOLDING, STORE_PINS, STORE_WITH_HISTORY };
  * has the text, that row is reused and becomes the newest; a pin stays. Entries beyond STORE_MAX_MEMORIES are
  * deleted, oldest first. */
 int store_memory_add(struct store *s, const struct store_memory *m, int64_t *id, struct err *e);
-/* Lists pins first, then the newest. A nonzero result of each stops the list and is returned. */
+/* Lists pins first, then the newest. If `each` returns nonzero, the list stops and returns that value. */
 int store_memory_list(struct store *s, const char *owner, enum store_memory_which which,
                       int32_t most, int (*each)(void *ud, const struct store_memory *m), void *ud,
                       struct err *e);

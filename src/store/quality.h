@@ -34,8 +34,8 @@ int store_quality_feedback(struct store *s, const char *name, int32_t feedback, 
  * such name, or its texts are not stored. */
 int store_quality_correct(struct store *s, const char *name, const char *correction, int64_t at_ms,
                           struct err *e);
-/* Lists answers since from_ms in order of time, including alternatives. A nonzero result of each stops the list
- * and is returned. */
+/* Lists answers since from_ms in order of time, including alternatives. If `each` returns nonzero, the list stops
+ * and returns that value. */
 int store_quality_list(struct store *s, int64_t from_ms,
                        int (*each)(void *ud, const struct store_quality *q), void *ud,
                        struct err *e);

@@ -26,8 +26,8 @@ struct store_state {
 };
 /* Sets st->id. A row for the same file is replaced. */
 int store_state_add(struct store *s, struct store_state *st, struct err *e);
-/* Lists the states of one layout, least recently used first. A nonzero result of each stops the list and is
- * returned. */
+/* Lists the states of one layout, least recently used first. If `each` returns nonzero, the list stops and
+ * returns that value. */
 int store_state_list(struct store *s, uint64_t layout,
                      int (*each)(void *ud, const struct store_state *st), void *ud, struct err *e);
 int store_state_used(struct store *s, int64_t id, int64_t used_ms, struct err *e);

@@ -45,8 +45,8 @@ struct store_request {
 };
 int store_request_add(struct store *s, const struct store_request *r, int64_t *id, struct err *e);
 
-/* Lists the newest requests first, with ids below `before` (0: all), without contents. A nonzero result of each
- * stops the list and is returned. */
+/* Lists the newest requests first, with ids below `before` (0: all), without contents. If `each` returns nonzero,
+ * the list stops and returns that value. */
 int store_request_list(struct store *s, int64_t before, int32_t most,
                        int (*each)(void *ud, int64_t id, const struct store_request *r), void *ud,
                        struct err *e);
@@ -81,8 +81,8 @@ int store_key_limit(struct store *s, const struct store_key *k, struct err *e);
 /* CHIMERE_ENOENT: unknown, revoked or expired. */
 int store_key_find(struct store *s, const unsigned char hash[32], struct store_key *k,
                    struct err *e);
-/* Lists all keys by name, including revoked and expired ones. A nonzero result of each stops the list and is
- * returned. */
+/* Lists all keys by name, including revoked and expired ones. If `each` returns nonzero, the list stops and
+ * returns that value. */
 int store_key_list(struct store *s, int (*each)(void *ud, const struct store_key *k), void *ud,
                    struct err *e);
 /* CHIMERE_ENOENT: no such key */

@@ -9,8 +9,8 @@
  *   S' = e^(G_32) S + sum_j e^(G_32 - G_j) k_j D_j^T
  * chunk_prep_kernel computes T, P and the factors of all chunks in parallel, in floats. chunk_scan_kernel then takes
  * the chunks in order; a block holds 32 columns of a head's state, which do not depend on the other columns. Its
- * products split each number into a sum of two bfloat16 and need three products for one. The error is 2^-16 of each
- * term, and the range is that of floats, so no number overflows.
+ * matrix products split each number into a sum of two bfloat16, so a product takes three bfloat16 products. The error
+ * is 2^-16 of each term, and the range is that of floats, so no number overflows.
  *
  * Bytes: per chunk, each of the 4 blocks of a head of 128 columns reads 42 KB from the L2 cache, 4 KB of which are
  * values. That is 340 MB per layer of 32 heads and 2,048 tokens, 70 us at 5 TB/s. Shared memory: 250 KB per chunk, 1.1

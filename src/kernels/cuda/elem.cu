@@ -16,8 +16,8 @@ static dim3 blocks_of(int64_t n) {
 enum { NORM_THREADS = 256 };
 
 /* One block per row. x, w and out are 16-byte aligned and n is a multiple of 4 (of 32 if there is an a8). The order of
- * additions depends on n alone. As in norm_input (gemv.cu), which adds in another order, quantization does not need the
- * sum, so it precedes the barrier. FULL: every thread has exactly FULL groups of four, and w is given; 0: any n. */
+ * additions depends on n alone and differs from that of norm_input (gemv.cu). Quantization does not use the sum, so it is
+ * done before the barrier, as in norm_input. FULL: every thread has exactly FULL groups of four, and w is given; 0: any n. */
 template <int FULL>
 __global__ void __launch_bounds__(NORM_THREADS)
     rms_norm_kernel(float *out, const float *x, const float *w, int32_t n, float eps, float scale,

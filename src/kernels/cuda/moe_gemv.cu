@@ -1,5 +1,5 @@
-/* moe_gemv.cu: the mixture of experts at decode, 8-bit activations: the choice of experts, at the same time the down
- * product of the shared expert, then the hidden rows of the chosen experts. */
+/* moe_gemv.cu: the mixture of experts at decode, with 8-bit activations. One kernel chooses the experts and concurrently
+ * computes the shared expert's down product; it then computes the hidden rows of the chosen experts. */
 #include <utility>
 
 #include "kernels/cuda/moe.cuh"

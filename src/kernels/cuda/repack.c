@@ -269,8 +269,8 @@ OF_FORM void pack_grid(enum plane_form f, const uint8_t *b, struct unit u) {
     }
 }
 
-/* Types without a form of their own: in each half of a unit, values are a float times small integers (for IQ1, times
- * eighths). The decoder returns the values; the largest common step is the scale. */
+/* Repacks the values of a decoder, for types that have no form. In each half of a unit every value is a multiple of one
+ * step; the largest such step becomes the scale, and the multiples become the codes. */
 static void pack_exact(const float *x, struct unit u) {
     for (int half = 0; half < 2; half++) {
         const float *v = x + 16 * half;

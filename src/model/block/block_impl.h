@@ -21,8 +21,8 @@ static inline int block_list(struct weight **out, struct weight *const *all, siz
     return (int)n;
 }
 
-/* The parts of attention. Project: rows x to f->proj. Store: rotated queries to f->z, keys and values to their
- * pages. Heads: from there to f->mix. */
+/* The parts of attention. Project: multiplies the rows x into f->proj. Store: writes the rotated queries to f->z, and
+ * keys and values to their pages. Heads: reads these and writes the result of attention to f->mix. */
 struct rope block_rope(const struct model *m, int32_t il);
 void block_attn_project(struct forward *f, int32_t il, const float *x, int64_t x_stride);
 void block_attn_store(struct forward *f, int32_t il);
