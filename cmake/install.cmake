@@ -21,7 +21,7 @@ install(TARGETS chimere COMPONENT runtime)
 install(DIRECTORY pipelines DESTINATION ${data_dir} COMPONENT runtime)
 install(DIRECTORY eval DESTINATION ${data_dir} COMPONENT runtime FILES_MATCHING PATTERN "*.jsonl")
 if(TARGET nano)
-  install(FILES ${CMAKE_BINARY_DIR}/chimere-nano.gguf DESTINATION ${data_dir} COMPONENT runtime)
+  install(FILES ${CMAKE_BINARY_DIR}/chimere-nano.gguf models/chimere-mini.gguf DESTINATION ${data_dir} COMPONENT runtime)
   install(FILES ${first_tables} DESTINATION ${data_dir}/engram COMPONENT runtime)
 endif()
 

@@ -34,7 +34,7 @@ unit=root/usr/lib/systemd/system/chimere.service
 grep -q '^ExecStart=/usr/bin/chimere serve' "$unit" || fail "unit: $(grep ExecStart "$unit")"
 ! grep -q /usr/local "$unit" || fail "the unit names /usr/local"
 for file in share/chimere/config.yaml share/chimere/drop-ins/cuda.conf share/chimere/pipelines/default.yaml \
-    share/chimere/engram/general.engram lib/sysusers.d/chimere.conf share/doc/chimere/LICENSE \
+    share/chimere/engram/general.engram share/chimere/chimere-mini.gguf lib/sysusers.d/chimere.conf share/doc/chimere/LICENSE \
     share/doc/chimere/THIRD_PARTY_NOTICES.md share/doc/chimere/server.md; do
     [ -s "root/usr/$file" ] || fail "$file is not installed"
 done

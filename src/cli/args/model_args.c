@@ -21,7 +21,7 @@ static const struct own {
      "give a model with -m FILE.gguf"},
     {"mini",
      {"chimere-mini.gguf", "models/chimere-mini.gguf"},
-     "it is in models/ of the source repository"},
+     "it is in the packages, and in models/ of the source repository"},
     {"smol", {"smollm2-135m-instruct-q4_1.gguf"}, "script/model fetches it (98 MB)"},
 };
 
