@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/thread.h"
 
 enum { POLL_NS = 20000000 }; /* how often the cancelled flag is read */
@@ -13,9 +14,9 @@ struct waiting {
     struct call_result *out;
     pthread_mutex_t lock;
     pthread_cond_t cond;
-    bool done;
-    struct buf args; /* arguments of the open call */
-    char *name, *id; /* owned; of the open call */
+    bool done, starved; /* starved: memory was short: the result may have gaps */
+    struct buf args;    /* arguments of the open call */
+    char *name, *id;    /* owned; of the open call */
 };
 
 static void begin_call(struct waiting *w, const struct chat_event *ev) {
@@ -47,8 +48,7 @@ static void on_chat(struct waiting *w, const struct chat_event *ev) {
     }
 }
 
-static int on_event(void *ud, const struct backend_event *ev) {
-    struct waiting *w = ud;
+static int take(struct waiting *w, const struct backend_event *ev) {
     struct call_result *out = w->out;
     if (ev->kind == EVENT_CHAT) on_chat(w, ev->chat);
     if (ev->kind == EVENT_TOKEN && ev->probs) {
@@ -64,6 +64,12 @@ static int on_event(void *ud, const struct backend_event *ev) {
         if (ev->end->err) out->err = *ev->end->err;
         return 0;
     }
+    int rc = w->call->on_event ? w->call->on_event(w->call->ud, ev) : 0;
+    return rc || (w->call->cancelled && *w->call->cancelled);
+}
+
+static int on_event(void *ud, const struct backend_event *ev) {
+    struct waiting *w = ud;
     if (ev->kind == EVENT_DONE) {
         pthread_mutex_lock(&w->lock);
         w->done = true;
@@ -71,8 +77,10 @@ static int on_event(void *ud, const struct backend_event *ev) {
         pthread_mutex_unlock(&w->lock); /* w may be freed from here on */
         return 0;
     }
-    int rc = w->call->on_event ? w->call->on_event(w->call->ud, ev) : 0;
-    return rc || (w->call->cancelled && *w->call->cancelled);
+    int64_t shortages = mem_shortages();
+    int rc = take(w, ev);
+    if (mem_shortages() != shortages) w->starved = true;
+    return rc || w->starved;
 }
 
 /* Waits for the end; at the deadline, cancels once. Returns true if the deadline ended the call. */
@@ -107,6 +115,7 @@ int call_run(const struct call *c, struct call_result *out, struct err *e) {
     struct event_sink sink = {on_event, &w};
     struct generation *run = NULL;
     bool late = false;
+    int64_t shortages = mem_shortages();
     const struct backend_ops *ops = c->backend->ops;
     int rc = out->calls ? ops->prepare(c->backend, c->request, &sink, &run, NULL, e)
                         : err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -118,6 +127,8 @@ int call_run(const struct call *c, struct call_result *out, struct err *e) {
     buf_fini(&w.args);
     mem_free(w.name);
     mem_free(w.id);
+    if (!rc && (w.starved || mem_shortages() != shortages))
+        return err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && late) return err_set(e, CHIMERE_ETIMEOUT, "the model did not answer in time");
     if (!rc && out->finish == FINISH_ERROR) {
         if (e) *e = out->err;
@@ -139,6 +150,7 @@ int call_text(struct backend *b, uint64_t scope, const char *system, const char 
               const char *gbnf, int32_t max_tokens, _Atomic bool *cancelled, int64_t deadline_ns,
               struct call_result *out, struct err *e) {
     struct request a;
+    int64_t shortages = mem_shortages();
     request_init(&a);
     a.messages = json_array();
     if (system)
@@ -155,6 +167,7 @@ int call_text(struct backend *b, uint64_t scope, const char *system, const char 
     struct call c = {
         .backend = b, .request = &a, .cancelled = cancelled, .deadline_ns = deadline_ns};
     int rc = call_run(&c, out, e);
+    if (!rc && mem_shortages() != shortages) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     request_fini(&a);
     return rc;
 }

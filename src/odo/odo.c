@@ -281,7 +281,7 @@ static void tell_citations(struct odo_run *r) {
 
 static void *work(void *ud) {
     struct odo_run *r = ud;
-    int64_t start = clock_ns();
+    int64_t start = clock_ns(), shortages = mem_shortages();
     odo_note(r, "decision", odo_decision_json(r));
     for (r->choice = 0; r->choice < r->request->n; ++r->choice) {
         struct err err = {0};
@@ -300,7 +300,9 @@ static void *work(void *ud) {
                                       : TAINT_NONE);
         tell_citations(r);
         if (r->choice == r->request->n - 1) finish_run(r, start);
-        if (*r->cancelled) finish = FINISH_CANCELLED;
+        if (*r->starved || mem_shortages() != shortages)
+            rc = err_set(&err, CHIMERE_ENOMEM, "out of memory");
+        if (*r->cancelled && rc != CHIMERE_ENOMEM) finish = FINISH_CANCELLED;
         else if (rc) finish = FINISH_ERROR;
         struct generation_end end = {.finish = finish,
                                      .stats = r->stats,
@@ -374,6 +376,7 @@ static int prepare(struct backend *b, const struct request *a, const struct even
     r->request = a = &r->bounded;
     r->sink = *sink;
     r->cancelled = &r->is_cancelled;
+    r->starved = &r->is_starved;
     r->all_said = &r->said;
     r->all_cite = &r->cite;
     buf_init(&r->source_text, (size_t)4 << 20);

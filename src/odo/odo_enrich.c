@@ -194,6 +194,7 @@ static int fetch_shots(struct part *p, struct err *e) { return odo_find_shots(p-
 static void *fetch(void *ud) {
     struct part *p = ud;
     struct err e = {0};
+    int64_t shortages = mem_shortages();
     int64_t start = p->start_ns = clock_ns();
     int rc = p->rc = p->fetch(p, &e);
     json_object_set_new(p->said, "part", json_string(p->name));
@@ -201,6 +202,7 @@ static void *fetch(void *ud) {
     json_object_set_new(p->said, "found", json_integer((json_int_t)json_array_size(p->sources)));
     if (rc) json_object_set_new(p->said, "error", json_string(e.text));
     odo_count(p->run->odo, ODO_ENRICH, clock_ms_since(start), rc != 0);
+    if (rc == CHIMERE_ENOMEM || mem_shortages() != shortages) *p->run->starved = true;
     return NULL;
 }
 

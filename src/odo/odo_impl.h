@@ -116,8 +116,9 @@ struct odo_run {
     struct repeat repeat;      /* for a direct answer */
     bool looped;               /* an answer was cut because it repeated itself */
     struct generation *direct; /* owned: the backend's run, if the request is not changed */
-    _Atomic bool is_cancelled;
-    _Atomic bool *cancelled;    /* view: belongs to the whole run, also in an agent's part */
+    _Atomic bool is_cancelled, is_starved;
+    /* views: belong to the whole run, also in an agent's part. starved: memory was short, the answer may have gaps */
+    _Atomic bool *cancelled, *starved;
     pthread_mutex_t *sink_lock; /* view: belongs to the whole run; concurrent agents take turns */
     bool quiet;                 /* one of several agents: its text is sent when it is complete */
     bool threaded, started, failed;

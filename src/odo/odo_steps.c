@@ -91,6 +91,7 @@ static int attempt(struct outcome *o, const json_t *schema) {
  * flag. */
 static void *work(void *ud) {
     struct outcome *o = ud;
+    int64_t shortages = mem_shortages();
     json_t *schema = o->step->output ? json_loads(o->step->output, 0, NULL) : NULL;
     json_t *first = o->step->retries ? json_deep_copy(o->messages) : NULL;
     o->rc = (o->step->output && !schema) || (o->step->retries && !first)
@@ -108,6 +109,7 @@ static void *work(void *ud) {
     }
     json_decref(schema);
     json_decref(first);
+    if (mem_shortages() != shortages) *o->part.starved = true;
     return NULL;
 }
 
@@ -129,6 +131,7 @@ static void begin(struct odo_run *r, struct outcome *o, int32_t share, const str
                                .skill_tool = r->skill_tool,
                                .keep_talk = r->keep_talk,
                                .cancelled = r->cancelled,
+                               .starved = r->starved,
                                .sink_lock = r->sink_lock,
                                .quiet = share > 1 || o->held,
                                .tainted = r->tainted,

@@ -247,7 +247,7 @@ static int ask_user(struct job *j, struct err *e) {
 static void *job_run(void *ud) {
     struct job *j = ud;
     struct err e = {0};
-    int64_t start = j->start_ns = clock_ns();
+    int64_t start = j->start_ns = clock_ns(), shortages = mem_shortages();
     const json_t *text = json_object_get(j->first, "text");
     if (j->first) {
         buf_put(&j->text, json_string_value(text), json_string_length(text));
@@ -266,6 +266,7 @@ static void *job_run(void *ud) {
         j->rc = CHIMERE_ENOENT;
     }
     j->ms = clock_ms_since(start);
+    if (mem_shortages() != shortages) *j->run->starved = true;
     return NULL;
 }
 

@@ -13,7 +13,10 @@ void sql_finalize(struct sql_stmt *st) {
     if (st) st->s->ops->finalize(st);
 }
 
-void sql_reset(struct sql_stmt *st) { st->s->ops->reset(st); }
+void sql_reset(struct sql_stmt *st) {
+    st->failed = SQL_OK;
+    st->s->ops->reset(st);
+}
 
 void sql_bind_int64(struct sql_stmt *st, int i, int64_t v) { st->s->ops->bind_int64(st, i, v); }
 
@@ -27,7 +30,7 @@ void sql_bind_blob(struct sql_stmt *st, int i, const void *data, size_t n) {
     st->s->ops->bind_blob(st, i, data, n);
 }
 
-int sql_step(struct sql_stmt *st) { return st->s->ops->step(st); }
+int sql_step(struct sql_stmt *st) { return st->failed ? st->failed : st->s->ops->step(st); }
 
 int sql_insert(struct sql_stmt *st, int64_t *id) {
     int rc = sql_step(st);

@@ -8,6 +8,8 @@
 
 struct sql_stmt {    /* first member of each driver's own struct */
     struct store *s; /* view */
+    /* a value could not be bound or read for lack of memory: every later step returns this, until a reset */
+    int failed;
 };
 
 struct sql_ops {

@@ -15,6 +15,11 @@ struct lite {
 
 static sqlite3_stmt *of(struct sql_stmt *st) { return ((struct lite *)st)->st; }
 
+/* Keeps the failure of a bind or of a column. A parameter that the text does not use (SQLITE_RANGE) is no failure. */
+static void keep(struct sql_stmt *st, int rc) {
+    if ((rc & 0xff) == SQLITE_NOMEM || (rc & 0xff) == SQLITE_TOOBIG) st->failed = rc;
+}
+
 static int prepare(struct store *s, const char *text, struct sql_stmt **out) {
     struct lite *l = mem_zalloc(sizeof *l);
     if (!l) return SQLITE_NOMEM;
@@ -35,20 +40,22 @@ static void reset(struct sql_stmt *st) {
     sqlite3_clear_bindings(of(st));
 }
 
-static void bind_int64(struct sql_stmt *st, int i, int64_t v) { sqlite3_bind_int64(of(st), i, v); }
+static void bind_int64(struct sql_stmt *st, int i, int64_t v) {
+    keep(st, sqlite3_bind_int64(of(st), i, v));
+}
 
 static void bind_double(struct sql_stmt *st, int i, double v) {
-    sqlite3_bind_double(of(st), i, v); /* SQLite stores NaN as NULL */
+    keep(st, sqlite3_bind_double(of(st), i, v)); /* SQLite stores NaN as NULL */
 }
 
 static void bind_text(struct sql_stmt *st, int i, const char *text) {
-    if (text) sqlite3_bind_text(of(st), i, text, -1, SQLITE_STATIC);
-    else sqlite3_bind_null(of(st), i);
+    keep(st, text ? sqlite3_bind_text(of(st), i, text, -1, SQLITE_STATIC)
+                  : sqlite3_bind_null(of(st), i));
 }
 
 static void bind_blob(struct sql_stmt *st, int i, const void *data, size_t n) {
-    if (data) sqlite3_bind_blob64(of(st), i, data, n, SQLITE_STATIC);
-    else sqlite3_bind_null(of(st), i);
+    keep(st, data ? sqlite3_bind_blob64(of(st), i, data, n, SQLITE_STATIC)
+                  : sqlite3_bind_null(of(st), i));
 }
 
 static int step(struct sql_stmt *st) { return sqlite3_step(of(st)); }
@@ -60,11 +67,14 @@ static double dbl(struct sql_stmt *st, int i) {
 }
 
 static const char *text(struct sql_stmt *st, int i) {
-    return (const char *)sqlite3_column_text(of(st), i);
+    const char *p = (const char *)sqlite3_column_text(of(st), i);
+    if (!p) keep(st, sqlite3_errcode(st->s->db));
+    return p;
 }
 
 static const void *blob(struct sql_stmt *st, int i, int32_t *n) {
     const void *data = sqlite3_column_blob(of(st), i);
+    if (!data) keep(st, sqlite3_errcode(st->s->db));
     *n = sqlite3_column_bytes(of(st), i);
     return data;
 }

@@ -64,7 +64,8 @@ int store_begin(struct store *s, enum store_query q, struct sql_stmt **st, struc
 }
 
 int store_end(struct store *s, struct sql_stmt *st, int rc, struct err *e) {
-    int code = rc == SQL_DONE || rc == SQL_ROW ? 0 : store_fail(s, rc, "read or write", e);
+    if (rc == SQL_DONE || rc == SQL_ROW) rc = st->failed;
+    int code = rc == SQL_OK ? 0 : store_fail(s, rc, "read or write", e);
     sql_reset(st);
     pthread_mutex_unlock(&s->lock);
     return code;

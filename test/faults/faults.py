@@ -301,7 +301,7 @@ class Hub:
         os.makedirs("hub/tiny/model")
         # every byte of the file is known
         with open("hub/tiny/model/Tiny-Q8_0.gguf", "wb") as f:
-            f.write(read(f"{PLACE}/chimere-nano.gguf") * 4)
+            f.write(read(f"{HERE}/../../models/chimere-nano-bf16.gguf"))
         self.hash = hashlib.sha256(read("hub/tiny/model/Tiny-Q8_0.gguf")).digest()
         self.process = start(["node", f"{HERE}/../net/standin.mjs", "hub"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.port = self.process.stdout.readline().split()[0].decode()

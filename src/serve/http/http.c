@@ -183,8 +183,21 @@ void http_unref(struct http_request *r) {
     if (!left) post(r, release); /* freeing may wait for an engine, so a worker does it */
 }
 
-static void handle(struct http_request *r) {
+/* The request that this thread handles, and mem_shortages() before it: JSON trees drop what they cannot allocate. */
+static _Thread_local struct {
+    const struct http_request *r;
+    int64_t shortages;
+} handled;
+
+static void call_route(struct http_request *r) {
+    handled.r = r;
+    handled.shortages = mem_shortages();
     r->route->handle(r);
+    handled.r = NULL;
+}
+
+static void handle(struct http_request *r) {
+    call_route(r);
     http_unref(r); /* the reference that dispatch took */
 }
 
@@ -438,7 +451,7 @@ static enum MHD_Result dispatch(struct http_request *r, const char *method) {
     if (r->early_status) return refuse(r);
     r->state = HTTP_WORKING;
     if (r->route->flags & ROUTE_QUICK) {
-        r->route->handle(r);
+        call_route(r);
         return send_ready(r);
     }
     pthread_mutex_lock(&r->lock);
@@ -604,7 +617,8 @@ const char *http_id(const struct http_request *r) { return r->id; }
 
 void http_reply(struct http_request *r, int status, const char *type, struct buf *body) {
     struct metrics *m = &r->s->metrics;
-    if (body->failed) { /* its content is already lost */
+    bool has_gaps = status < 400 && handled.r == r && mem_shortages() != handled.shortages;
+    if (body->failed || has_gaps) {
         buf_fini(body);
         struct err e;
         err_set(&e, CHIMERE_ENOMEM, "out of memory");
