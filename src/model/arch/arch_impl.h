@@ -48,46 +48,48 @@
     }
 /* A Mamba-2 mixer whose Hugging Face tensors begin with hf_. */
 #define ROWS_MAMBA2(hf_)                                                                           \
-    MAT("blk.%d.ssm_in.weight", hf_ "in_proj.weight", ssm.in, AT_MAMBA2, 0, TF_NONE, D_EMBD,       \
+    MAT("blk.%d.ssm_in.weight", hf_ "in_proj.weight", ssm.in, AT_MIX(MAMBA2), 0, TF_NONE, D_EMBD,  \
         D_SSM_IN, D_NONE),                                                                         \
-        VEC("blk.%d.ssm_in.bias", hf_ "in_proj.bias", ssm.in_b, AT_MAMBA2, TS_OPTIONAL, TF_NONE,   \
-            D_SSM_IN),                                                                             \
-        VEC2("blk.%d.ssm_conv1d.weight", hf_ "conv1d.weight", ssm.conv, AT_MAMBA2, 0, TF_NONE,     \
-             D_SSM_TAPS, D_SSM_CONV),                                                              \
-        VEC("blk.%d.ssm_conv1d.bias", hf_ "conv1d.bias", ssm.conv_b, AT_MAMBA2, TS_OPTIONAL,       \
+        VEC("blk.%d.ssm_in.bias", hf_ "in_proj.bias", ssm.in_b, AT_MIX(MAMBA2), TS_OPTIONAL,       \
+            TF_NONE, D_SSM_IN),                                                                    \
+        VEC2("blk.%d.ssm_conv1d.weight", hf_ "conv1d.weight", ssm.conv, AT_MIX(MAMBA2), 0,         \
+             TF_NONE, D_SSM_TAPS, D_SSM_CONV),                                                     \
+        VEC("blk.%d.ssm_conv1d.bias", hf_ "conv1d.bias", ssm.conv_b, AT_MIX(MAMBA2), TS_OPTIONAL,  \
             TF_NONE, D_SSM_CONV),                                                                  \
-        VEC("blk.%d.ssm_dt.bias", hf_ "dt_bias", ssm.dt_b, AT_MAMBA2, 0, TF_NONE, D_SSM_HEAD),     \
-        VEC2("blk.%d.ssm_a", hf_ "A_log", ssm.a, AT_MAMBA2, 0, TF_NEG_EXP, D_ONE, D_SSM_HEAD),     \
-        VEC2("blk.%d.ssm_d", hf_ "D", ssm.d, AT_MAMBA2, 0, TF_NONE, D_ONE, D_SSM_HEAD),            \
-        VEC2("blk.%d.ssm_norm.weight", hf_ "norm.weight", ssm.norm, AT_MAMBA2, TS_OPTIONAL,        \
+        VEC("blk.%d.ssm_dt.bias", hf_ "dt_bias", ssm.dt_b, AT_MIX(MAMBA2), 0, TF_NONE,             \
+            D_SSM_HEAD),                                                                           \
+        VEC2("blk.%d.ssm_a", hf_ "A_log", ssm.a, AT_MIX(MAMBA2), 0, TF_NEG_EXP, D_ONE,             \
+             D_SSM_HEAD),                                                                          \
+        VEC2("blk.%d.ssm_d", hf_ "D", ssm.d, AT_MIX(MAMBA2), 0, TF_NONE, D_ONE, D_SSM_HEAD),       \
+        VEC2("blk.%d.ssm_norm.weight", hf_ "norm.weight", ssm.norm, AT_MIX(MAMBA2), TS_OPTIONAL,   \
              TF_RESHAPE, D_SSM_PART, D_SSM_NORM),                                                  \
-        MAT("blk.%d.ssm_out.weight", hf_ "out_proj.weight", ssm.out, AT_MAMBA2, 0, TF_NONE,        \
+        MAT("blk.%d.ssm_out.weight", hf_ "out_proj.weight", ssm.out, AT_MIX(MAMBA2), 0, TF_NONE,   \
             D_SSM_INNER, D_EMBD, D_NONE),                                                          \
-        VEC("blk.%d.ssm_out.bias", hf_ "out_proj.bias", ssm.out_b, AT_MAMBA2, TS_OPTIONAL,         \
+        VEC("blk.%d.ssm_out.bias", hf_ "out_proj.bias", ssm.out_b, AT_MIX(MAMBA2), TS_OPTIONAL,    \
             TF_NONE, D_EMBD)
 
 /* The same for a Mamba-1 mixer. */
 #define ROWS_MAMBA1(hf_)                                                                           \
-    MAT("blk.%d.ssm_in.weight", hf_ "in_proj.weight", ssm.in, AT_MAMBA1, 0, TF_NONE, D_EMBD,       \
+    MAT("blk.%d.ssm_in.weight", hf_ "in_proj.weight", ssm.in, AT_MIX(MAMBA1), 0, TF_NONE, D_EMBD,  \
         D_SSM_IN, D_NONE),                                                                         \
-        VEC("blk.%d.ssm_in.bias", hf_ "in_proj.bias", ssm.in_b, AT_MAMBA1, TS_OPTIONAL, TF_NONE,   \
-            D_SSM_IN),                                                                             \
-        VEC2("blk.%d.ssm_conv1d.weight", hf_ "conv1d.weight", ssm.conv, AT_MAMBA1, 0, TF_NONE,     \
-             D_SSM_TAPS, D_SSM_CONV),                                                              \
-        VEC("blk.%d.ssm_conv1d.bias", hf_ "conv1d.bias", ssm.conv_b, AT_MAMBA1, TS_OPTIONAL,       \
+        VEC("blk.%d.ssm_in.bias", hf_ "in_proj.bias", ssm.in_b, AT_MIX(MAMBA1), TS_OPTIONAL,       \
+            TF_NONE, D_SSM_IN),                                                                    \
+        VEC2("blk.%d.ssm_conv1d.weight", hf_ "conv1d.weight", ssm.conv, AT_MIX(MAMBA1), 0,         \
+             TF_NONE, D_SSM_TAPS, D_SSM_CONV),                                                     \
+        VEC("blk.%d.ssm_conv1d.bias", hf_ "conv1d.bias", ssm.conv_b, AT_MIX(MAMBA1), TS_OPTIONAL,  \
             TF_NONE, D_SSM_CONV),                                                                  \
-        MAT("blk.%d.ssm_x.weight", hf_ "x_proj.weight", ssm.x, AT_MAMBA1, TS_F32, TF_NONE,         \
+        MAT("blk.%d.ssm_x.weight", hf_ "x_proj.weight", ssm.x, AT_MIX(MAMBA1), TS_F32, TF_NONE,    \
             D_SSM_INNER, D_SSM_X, D_NONE),                                                         \
-        MAT("blk.%d.ssm_dt.weight", hf_ "dt_proj.weight", ssm.dt, AT_MAMBA1, TS_F32, TF_NONE,      \
+        MAT("blk.%d.ssm_dt.weight", hf_ "dt_proj.weight", ssm.dt, AT_MIX(MAMBA1), TS_F32, TF_NONE, \
             D_SSM_RANK, D_SSM_INNER, D_NONE),                                                      \
-        VEC("blk.%d.ssm_dt.bias", hf_ "dt_proj.bias", ssm.dt_b, AT_MAMBA1, 0, TF_NONE,             \
+        VEC("blk.%d.ssm_dt.bias", hf_ "dt_proj.bias", ssm.dt_b, AT_MIX(MAMBA1), 0, TF_NONE,        \
             D_SSM_INNER),                                                                          \
-        VEC2("blk.%d.ssm_a", hf_ "A_log", ssm.a, AT_MAMBA1, 0, TF_NEG_EXP, D_SSM_STATE,            \
+        VEC2("blk.%d.ssm_a", hf_ "A_log", ssm.a, AT_MIX(MAMBA1), 0, TF_NEG_EXP, D_SSM_STATE,       \
              D_SSM_INNER),                                                                         \
-        VEC("blk.%d.ssm_d", hf_ "D", ssm.d, AT_MAMBA1, 0, TF_NONE, D_SSM_INNER),                   \
-        MAT("blk.%d.ssm_out.weight", hf_ "out_proj.weight", ssm.out, AT_MAMBA1, 0, TF_NONE,        \
+        VEC("blk.%d.ssm_d", hf_ "D", ssm.d, AT_MIX(MAMBA1), 0, TF_NONE, D_SSM_INNER),              \
+        MAT("blk.%d.ssm_out.weight", hf_ "out_proj.weight", ssm.out, AT_MIX(MAMBA1), 0, TF_NONE,   \
             D_SSM_INNER, D_EMBD, D_NONE),                                                          \
-        VEC("blk.%d.ssm_out.bias", hf_ "out_proj.bias", ssm.out_b, AT_MAMBA1, TS_OPTIONAL,         \
+        VEC("blk.%d.ssm_out.bias", hf_ "out_proj.bias", ssm.out_b, AT_MIX(MAMBA1), TS_OPTIONAL,    \
             TF_NONE, D_EMBD)
 
 /* Attention projections whose Hugging Face tensors start with hf_. GGUF files may fuse q, k and v. */

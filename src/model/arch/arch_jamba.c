@@ -22,11 +22,11 @@ static const struct tensor_row rows_mixers[] = {
         D_EMBD),
     ROWS_ATTN(HF "self_attn.", TF_NONE, TF_NONE),
     ROWS_MAMBA1(HF "mamba."),
-    VEC("blk.%d.ssm_dt_norm.weight", HF "mamba.dt_layernorm.weight", ssm.dt_norm, AT_MAMBA1, 0,
+    VEC("blk.%d.ssm_dt_norm.weight", HF "mamba.dt_layernorm.weight", ssm.dt_norm, AT_MIX(MAMBA1), 0,
         TF_NONE, D_SSM_RANK),
-    VEC("blk.%d.ssm_b_norm.weight", HF "mamba.b_layernorm.weight", ssm.b_norm, AT_MAMBA1, 0,
+    VEC("blk.%d.ssm_b_norm.weight", HF "mamba.b_layernorm.weight", ssm.b_norm, AT_MIX(MAMBA1), 0,
         TF_NONE, D_SSM_STATE),
-    VEC("blk.%d.ssm_c_norm.weight", HF "mamba.c_layernorm.weight", ssm.c_norm, AT_MAMBA1, 0,
+    VEC("blk.%d.ssm_c_norm.weight", HF "mamba.c_layernorm.weight", ssm.c_norm, AT_MIX(MAMBA1), 0,
         TF_NONE, D_SSM_STATE),
     ROWS_END};
 

@@ -170,16 +170,14 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
 
 bool arch_has(const struct hparams *hp, enum tensor_where where, int32_t il) {
     const struct layer_shape *l = &hp->layer[il < 0 ? 0 : il];
+    if (where & AT_MIX_BIT) return il >= 0 && l->mixer & where;
     switch (where) {
+    case AT_MIX_BIT: break;
     case AT_GLOBAL: return il < 0;
     case AT_LAYER: return il >= 0 && (l->mixer != MIX_NONE || l->ffn != FFN_NONE);
     case AT_ATTN: return il >= 0 && l->mixer & MIX_ATTN && !l->share_back;
     case AT_ATTN_KV: return il >= 0 && l->mixer & MIX_ATTN && !l->share_back && !l->kv_back;
     case AT_SHARED: return il >= 0 && l->join == JOIN_SHARED;
-    case AT_GDN: return il >= 0 && l->mixer & MIX_GDN;
-    case AT_MAMBA1: return il >= 0 && l->mixer & MIX_MAMBA1;
-    case AT_MAMBA2: return il >= 0 && l->mixer & MIX_MAMBA2;
-    case AT_CONV: return il >= 0 && l->mixer & MIX_CONV;
     case AT_MIXER: return il >= 0 && l->mixer != MIX_NONE;
     case AT_FFN: return il >= 0 && l->ffn != FFN_NONE;
     case AT_FFN_ONLY: return il >= 0 && l->mixer == MIX_NONE && l->ffn != FFN_NONE;

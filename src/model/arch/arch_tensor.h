@@ -60,13 +60,9 @@ enum arch_dim {
 enum tensor_where { /* which layers have the row */
                     AT_GLOBAL,
                     AT_LAYER,
-                    AT_ATTN,    /* layers with attention weights of their own */
-                    AT_ATTN_KV, /* and with keys and values of their own */
-                    AT_SHARED,  /* layers that use a block shared with others */
-                    AT_GDN,
-                    AT_MAMBA1,
-                    AT_MAMBA2,
-                    AT_CONV,     /* gated short convolution */
+                    AT_ATTN,     /* layers with attention weights of their own */
+                    AT_ATTN_KV,  /* and with keys and values of their own */
+                    AT_SHARED,   /* layers that use a block shared with others */
                     AT_MIXER,    /* layers with any mixer */
                     AT_FFN,      /* layers with any feed-forward block */
                     AT_FFN_ONLY, /* layers with a feed-forward block and no mixer */
@@ -75,7 +71,10 @@ enum tensor_where { /* which layers have the row */
                     AT_FFN_SHARED,
                     AT_FFN_LATENT, /* projections around the routed experts */
                     AT_NEXTN,
+                    AT_MIX_BIT = 64,
 };
+/* Layers with the mixer MIX_kind. */
+#define AT_MIX(kind) (AT_MIX_BIT + MIX_##kind)
 
 /* What conversion does to the Hugging Face tensor. Numbers of heads are in hparams. */
 enum tensor_transform {

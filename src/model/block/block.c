@@ -3,9 +3,10 @@
 
 #include "model/block/block_impl.h"
 
-const struct block *const mixer_blocks[] = {&block_mean,   &block_shared, &block_attn, &block_gdn,
-                                            &block_mamba1, &block_mamba2, &block_conv, NULL};
-const struct block *const ffn_blocks[] = {&block_dense, &block_moe, NULL};
+#define ROW(name) &block_##name,
+const struct block *const mixer_blocks[] = {MIXER_BLOCKS(ROW) NULL};
+const struct block *const ffn_blocks[] = {FFN_BLOCKS(ROW) NULL};
+#undef ROW
 
 static const struct block *const *const tables[] = {mixer_blocks, ffn_blocks};
 enum { N_TABLE = sizeof tables / sizeof *tables };

@@ -2,7 +2,7 @@
  *
  * A layer has one or two mixer blocks and at most one feed-forward block. A row states what its block needs
  * (activations, device scratch, state per sequence, weights) and how it runs. Planning, state pools and the loop over
- * layers use only these rows, never a block by name. A new block is one file and one row in block.c. Rows are constant
+ * layers use only these rows, never a block by name. A new block is one file and one row in block_impl.h. Rows are constant
  * data; any thread. */
 #ifndef CHIMERE_MODEL_BLOCK_H
 #define CHIMERE_MODEL_BLOCK_H

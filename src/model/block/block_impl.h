@@ -5,8 +5,14 @@
 #include "model/block/block.h"
 #include "model/forward_impl.h"
 
-extern const struct block block_attn, block_gdn, block_mamba1, block_mamba2, block_mean,
-    block_shared, block_conv, block_dense, block_moe;
+/* All blocks, in the order in which a layer runs them; each is block_NAME in block_NAME.c. */
+#define MIXER_BLOCKS(X) X(mean) X(shared) X(attn) X(gdn) X(mamba1) X(mamba2) X(conv)
+#define FFN_BLOCKS(X) X(dense) X(moe)
+
+#define DECLARE(name) extern const struct block block_##name;
+MIXER_BLOCKS(DECLARE)
+FFN_BLOCKS(DECLARE)
+#undef DECLARE
 
 static inline void block_raise(int64_t *maximum, int64_t n) {
     if (n > *maximum) *maximum = n;
