@@ -11,6 +11,6 @@ faults --kills 20 kill
 [ -f "$FAULT_CLOCK" ] || fail "no $FAULT_CLOCK"
 if LD_PRELOAD=$FAULT_FULL FAULT_COUNT=$PWD/count "$CHIMERE" --version >/dev/null 2>&1 && [ -s count ]; then
     faults --rounds 3 disk
-    faults --rounds 1 clock fds memory
+    faults --rounds 1 clock fds
 fi
 echo "kill: ok"

@@ -13,7 +13,7 @@ fds      no descriptor is left for a while
 memory   no memory is left for a while
 
 $CHIMERE is the program. Needs node for the stand-in of a model hub (test/net/standin.mjs); without it nothing is fetched."""
-import argparse, hashlib, http.client, json, os, random, resource, shutil, signal, sqlite3, struct, subprocess, sys
+import argparse, hashlib, http.client, json, os, random, re, resource, shutil, signal, sqlite3, struct, subprocess, sys
 import tempfile, threading, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -512,8 +512,10 @@ def fds(args, book):
 
 def memory(args, book):
     def room(pid):
-        data = read(f"/proc/{pid}/status").split(b"VmData:")[1].split()[0]
-        return int(data) * 1024 + book.rng.randrange(1 << 18)
+        data = re.search(rb"VmData:\s*(\d+)", read(f"/proc/{pid}/status"))
+        if not data:  # it has ended
+            raise OSError
+        return int(data[1]) * 1024 + book.rng.randrange(1 << 18)
 
     limited(args, book, "memory", resource.RLIMIT_DATA, room)
 
