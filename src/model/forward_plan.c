@@ -81,6 +81,28 @@ struct dev_need forward_need(const struct model *m, int64_t n_ctx, int32_t n_tok
     return n;
 }
 
+#define WIDEN(field)                                                                               \
+    if (need->field > all->field) all->field = need->field
+
+/* Adds the need of another forward: while one exists, the device's scratch must not shrink. */
+static void widen(struct dev_need *all, const struct dev_need *need) {
+    WIDEN(n_tok);
+    WIDEN(n_in);
+    WIDEN(n_out);
+    WIDEN(n_ff);
+    WIDEN(n_expert);
+    WIDEN(n_used);
+    WIDEN(n_head);
+    WIDEN(d_head);
+    WIDEN(n_v_head);
+    WIDEN(d_state);
+    WIDEN(d_rec_k);
+    WIDEN(d_rec_v);
+    WIDEN(n_conv);
+    WIDEN(n_ctx);
+    WIDEN(stages);
+}
+
 int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32_t n_tok_max,
                 int32_t n_out_max, struct err *e) {
     *out = NULL;
@@ -97,7 +119,10 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
     int n = list_arrays(f, &m->hp, a);
     struct dev_need need =
         forward_need(m, p ? p->params.n_ctx : 0, n_tok_max > n_out_max ? n_tok_max : n_out_max);
-    int rc = f->d->ops->reserve(f->d, &need, e);
+    struct dev_need all = need;
+    if (m->n_forward++) widen(&all, &m->need);
+    int rc = f->d->ops->reserve(f->d, &all, e);
+    if (!rc) m->need = all;
     if (!rc) rc = experts_new(&f->experts, m, &need, n_tok_max, e);
     for (int i = 0; !rc && i < n; i++) {
         size_t bytes =
@@ -129,6 +154,7 @@ void forward_free(struct forward *f) {
     for (int i = 0; i < n; i++)
         if (*a[i].slot) f->d->ops->free(f->d, *a[i].slot);
     experts_free(f->experts);
+    f->m->n_forward--;
     if (f->host_logits) f->d->ops->host_free(f->d, f->host_logits);
     mem_free(f->rows);
     mem_free(f->ids);

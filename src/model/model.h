@@ -1,6 +1,7 @@
 /* model.h: a loaded model: hyperparameters, weights on a device, tokenizer, RoPE tables.
  *
- * Immutable once open; any number of sequences, pools and forwards may share it. They borrow it until model_close. */
+ * Immutable once open, except for what forwards reserve; any number of sequences, pools and forwards may share it. They
+ * borrow it until model_close. */
 #ifndef CHIMERE_MODEL_MODEL_H
 #define CHIMERE_MODEL_MODEL_H
 
@@ -18,6 +19,9 @@ struct model {
     float *inv_freq_window;    /* the same for layers with a window; NULL: not different */
     float *attn_bias; /* owned by the device [n_head, 2 n_attn_bias + 1], by distance; NULL: none */
     int32_t n_attn_bias;
+    /* forwards that exist, and what dev has reserved for all of them (forward_new) */
+    int32_t n_forward;
+    struct dev_need need;
     /* over keys, directory and samples of the data: identifies the model in files */
     uint64_t hash;
     char name[128]; /* general.name, else the file's name */
