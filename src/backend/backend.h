@@ -90,6 +90,8 @@ struct backend_ops {
                    const int32_t **answer, int32_t *n_answer);
     /* May be NULL. Writes lines "Name: value" for the response's header; call after prepare. */
     void (*headers)(struct generation *r, struct buf *out);
+    /* May be NULL. Returns the night whose files the answer uses (learned.h); 0: none. Call after prepare. */
+    int64_t (*night)(const struct generation *r);
 };
 
 /* What the local backend needs; everything is borrowed until close. */

@@ -646,6 +646,11 @@ static void local_headers(struct generation *base, struct buf *out) {
     buf_puts(out, "\n");
 }
 
+static int64_t local_night(const struct generation *base) {
+    const struct local_run *r = (const struct local_run *)base;
+    return r->version ? r->version->night : 0;
+}
+
 static void local_tokens(const struct generation *base, const int32_t **prompt, int32_t *n_prompt,
                          const int32_t **answer, int32_t *n_answer) {
     const struct local_run *r = (const struct local_run *)base;
@@ -662,7 +667,8 @@ static const struct backend_ops local_ops = {.tokens = local_tokens,
                                              .free = local_free,
                                              .render = local_render,
                                              .close = local_close,
-                                             .headers = local_headers};
+                                             .headers = local_headers,
+                                             .night = local_night};
 
 int backend_local_new(struct backend **out, const struct backend_model *m, const char *name,
                       struct err *e) {

@@ -78,6 +78,11 @@ static void headers(struct generation *r, struct buf *out) {
     inner->backend->ops->headers(inner, out);
 }
 
+static int64_t night(const struct generation *r) {
+    const struct generation *inner = ((const struct standing_run *)r)->inner;
+    return inner->backend->ops->night ? inner->backend->ops->night(inner) : 0;
+}
+
 static void close_backend(struct backend *b) {
     tok_free(((struct standing *)b)->tok);
     mem_free(b);
@@ -92,6 +97,7 @@ int models_backend_new(struct backend **out, struct models *r, const char *name,
                                            .render = render,
                                            .tokens = tokens,
                                            .headers = headers,
+                                           .night = night,
                                            .close = close_backend};
     struct gguf *g = NULL;
     *out = NULL;

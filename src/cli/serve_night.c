@@ -1,6 +1,9 @@
 /* serve_night.c: see serve_night.h. */
 #include "cli/serve_night.h"
 
+#include <stdio.h>
+#include <time.h>
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/args/engram_args.h"
@@ -9,13 +12,20 @@
 #include "learn/night.h"
 #include "learn/night_clock.h"
 #include "learn/serving.h"
+#include "learn/trial.h"
 
-enum { AT_ONCE = 2 /* answers of the gate in progress; answers of users join them immediately */ };
+enum {
+    AT_ONCE = 2,    /* answers of the gate in progress; answers of users join them immediately */
+    WATCH_TICKS = 5 /* seconds between two looks at the ratings of a trial */
+};
 
 struct serve_night {
     const struct cfg *c; /* borrowed */
     struct chat_rig *r;  /* borrowed */
-    double budget_s;
+    double budget_s, canary;
+    uint32_t n_tick;
+    char dir[NIGHTS_MAX_PATH];
+    struct store *store;       /* owned: opened for the first trial; NULL: not yet */
     struct serving *serving;   /* owned */
     struct night_clock *clock; /* owned */
 };
@@ -47,6 +57,7 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
     const struct night_params p = {.steps = steps,
                                    .items = items,
                                    .budget_s = s->budget_s,
+                                   .canary = s->canary,
                                    .seed = 1,
                                    .goes_on = goes_on,
                                    .say = say,
@@ -55,8 +66,9 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
     if (!rc)
         log_info("night %lld ended: %s",
                  (long long)json_integer_value(json_object_get(record, "night")),
-                 json_is_true(json_object_get(record, "promoted")) ? "something better serves now"
-                                                                   : "nothing was promoted");
+                 !json_is_true(json_object_get(record, "promoted")) ? "nothing was promoted"
+                 : json_object_get(record, "canary")                ? "something better is on trial"
+                                                     : "something better serves now");
     json_decref(record);
     nights_close(nights);
     store_close(store);
@@ -64,9 +76,38 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
     return rc;
 }
 
+/* Ends a trial when its time or its ratings say so. Looking takes no lock; only the end does, so a night of another
+ * process delays it. */
+static int watch_trial(struct serve_night *s, struct err *e) {
+    struct nights *n = NULL;
+    struct trial t;
+    enum trial_end end = TRIAL_GOES_ON;
+    json_t *score = NULL;
+    int64_t now = (int64_t)time(NULL);
+    int rc = nights_open(&n, s->dir, NIGHTS_READ, e);
+    if (!rc) rc = trial_load(n, &t, e);
+    bool is_on = !rc && t.night, is_ahead = is_on && now < t.from_s;
+    if (is_on && !s->store) rc = odo_args_store(s->c, &s->store, e);
+    if (is_on && !rc && !is_ahead) rc = trial_look(n, &t, s->store, now, &end, &score, e);
+    json_decref(score);
+    nights_close(n);
+    n = NULL;
+    if (rc || (end == TRIAL_GOES_ON && !is_ahead)) return rc;
+    rc = nights_open(&n, s->dir, NIGHTS_WRITE, e);
+    if (!rc) rc = trial_finish(n, s->store, now, &end, e);
+    nights_close(n);
+    if (!rc && end != TRIAL_GOES_ON)
+        log_info("the trial of night %lld ended: %s", (long long)t.night,
+                 end == TRIAL_PASSED ? "it serves all conversations"
+                                     : "rolled back, because users reject its answers");
+    return rc == CHIMERE_EBUSY ? 0 : rc;
+}
+
 static void update(void *ud) {
     struct serve_night *s = ud;
     struct err e = {0};
+    if (s->n_tick++ % WATCH_TICKS == 0 && watch_trial(s, &e)) log_warn("nights: %s", e.text);
+    e = (struct err){0};
     if (serving_update(s->serving, &e)) log_warn("nights: %s", e.text);
 }
 
@@ -102,7 +143,9 @@ int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_
     if (!s) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     s->c = c;
     s->r = r;
-    rc = engram_args_duration("night-budget", cfg_str(c, "night-budget"), &s->budget_s, e);
+    snprintf(s->dir, sizeof s->dir, "%s", dir);
+    rc = night_share("night-canary", cfg_str(c, "night-canary"), &s->canary, e);
+    if (!rc) rc = engram_args_duration("night-budget", cfg_str(c, "night-budget"), &s->budget_s, e);
     const struct night_clock_params p = {.dir = dir, .run = run_night, .tick = update, .ud = s};
     if (!rc) rc = open_serving(s, dir, learned, e);
     if (!rc) update(s); /* the first request uses the files of the current night */
@@ -116,5 +159,6 @@ void serve_night_close(struct serve_night *s) {
     if (!s) return;
     night_clock_close(s->clock);
     serving_free(s->serving);
+    store_close(s->store);
     mem_free(s);
 }

@@ -11,7 +11,8 @@
     {"night", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "learn at the times of `chimere night schedule`, while nobody asks (docs/night.md)"}, \
     {"night-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of nights (default: night in the user's data directory)"}, \
     {"night-budget", 0, CFG_STR, "TIME", "30m", 0, 0, NULL, "time of a night, such as 30m or 2h; pauses do not count"}, \
-    {"night-items", 0, CFG_INT, "N", "20", 1, EVAL_MAX_ITEMS, NULL, "items of each skill that what a night promotes must not harm"}
+    {"night-items", 0, CFG_INT, "N", "20", 1, EVAL_MAX_ITEMS, NULL, "items of each skill that what a night promotes must not harm"}, \
+    {"night-canary", 0, CFG_STR, "SHARE", "0", 0, 0, NULL, "share of the conversations that try what a night promotes for a day, such as 10%; 0: no trial"}
 /* clang-format on */
 
 struct serve_night;

@@ -36,6 +36,19 @@ void gate_holm(const double *p, size_t n, double alpha, double *limits, bool *pa
     }
 }
 
+static double log_choose(int64_t n, int64_t k) {
+    return lgamma((double)n + 1) - lgamma((double)k + 1) - lgamma((double)(n - k) + 1);
+}
+
+double gate_fisher(int64_t bad_a, int64_t n_a, int64_t bad_b, int64_t n_b) {
+    int64_t bad = bad_a + bad_b, most = bad < n_a ? bad : n_a;
+    double p = 0;
+    for (int64_t k = bad_a; k <= most; k++)
+        if (bad - k <= n_b)
+            p += exp(log_choose(n_a, k) + log_choose(n_b, bad - k) - log_choose(n_a + n_b, bad));
+    return p < 1 ? p : 1;
+}
+
 double gate_detectable(double error, double alpha) {
     return error * (z_above(alpha) + z_above(1 - POWER));
 }

@@ -17,6 +17,7 @@
 #include "learn/gate.h"
 #include "learn/night_step.h"
 #include "learn/own.h"
+#include "learn/trial.h"
 
 enum { MAX_STEPS = 8, MAX_PROMPT = FZOO_MAX_TOKENS / 2 };
 #define P_DOWN 0.10 /* if a skill gets worse with a p below this, the promotion is refused */
@@ -56,7 +57,12 @@ int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, 
 }
 
 bool night_live(const struct night *x, const char *name, char *out, size_t out_size) {
-    return !x->is_foreign && nights_live(x->nights, name, out, out_size);
+    char path[NIGHTS_MAX_PATH];
+    const char *sha256 =
+        json_string_value(json_object_get(json_object_get(x->base, "artefacts"), name));
+    if (x->is_foreign || !sha256 || nights_object(x->nights, sha256, path, NULL)) return false;
+    int k = snprintf(out, out_size, "%s", path);
+    return k > 0 && (size_t)k < out_size && file_exists(out);
 }
 
 static void say(const struct night *x, const char *line) {
@@ -350,12 +356,10 @@ static json_t *sources_of(const struct learn_day *d) {
  * answers trained it}. */
 static int artefacts_of(const struct night *x, struct proposal *v, size_t n, json_t *artefacts,
                         json_t *owners, struct err *e) {
-    json_t *old = NULL;
-    int64_t now = x->is_foreign ? 0 : nights_current(x->nights);
-    int rc = now ? nights_read(x->nights, now, &old, e) : 0;
+    const json_t *old = x->is_foreign ? NULL : x->base;
+    int rc = 0;
     if (old) json_object_update(artefacts, json_object_get(old, "artefacts"));
     if (old) json_object_update(owners, json_object_get(old, "owners"));
-    json_decref(old);
     for (size_t i = 0; !rc && i < n; i++) {
         char sha256[65];
         if (!v[i].promoted) continue;
@@ -364,6 +368,20 @@ static int artefacts_of(const struct night *x, struct proposal *v, size_t n, jso
         json_object_set_new(owners, v[i].step->artefact, sources_of(&x->day));
     }
     return rc;
+}
+
+/* Writes the record. What is promoted becomes current, or is tried by a share of the conversations first. */
+static int publish(const struct night *x, json_t *record, bool promotes, struct err *e) {
+    struct trial t = {.share = x->params->canary,
+                      .from_s = x->params->now_s,
+                      .until_s = x->params->now_s + TRIAL_S};
+    bool is_tried = promotes && t.share > 0;
+    if (is_tried)
+        json_object_set_new(record, "canary",
+                            json_pack("{s:f,s:s}", "share", t.share, "result", "on trial"));
+    int rc = is_tried ? trial_drop(x->nights, "a later night builds on it", e) : 0;
+    if (!rc) rc = nights_add(x->nights, record, promotes && !is_tried, &t.night, e);
+    return rc || !is_tried ? rc : trial_start(x->nights, &t, e);
 }
 
 static int finish(const struct night *x, struct proposal *v, size_t n, json_t *record,
@@ -385,9 +403,8 @@ static int finish(const struct night *x, struct proposal *v, size_t n, json_t *r
     json_object_set_new(record, "artefacts", artefacts);
     json_object_set_new(record, "owners", owners);
     json_object_set_new(record, "promoted", json_boolean(promotes));
-    int64_t night;
     if (rc || x->params->dry_run) return rc;
-    return nights_add(x->nights, record, promotes, &night, e);
+    return publish(x, record, promotes, e);
 }
 
 static int propose_all(struct night *x, struct proposal *v, size_t *n, struct err *e) {
@@ -422,16 +439,16 @@ static int make_scratch(struct night *x, struct err *e) {
     return file_mkdirs(x->scratch, e);
 }
 
-/* Checks that the current artefacts belong to this model: an adapter fits only the weights that it was trained on,
+/* Loads what the night builds on, and checks that its artefacts belong to this model: an adapter fits only the weights that it was trained on,
  * and is refused or harmful on others. */
 static int check_model(struct night *x, json_t *record, struct err *e) {
-    json_t *old;
-    int64_t now = nights_current(x->nights);
-    int rc = now ? nights_read(x->nights, now, &old, e) : 0;
+    struct trial t;
+    int rc = trial_load(x->nights, &t, e);
+    int64_t now = t.night ? t.night : nights_current(x->nights);
+    if (!rc && now) rc = nights_read(x->nights, now, &x->base, e);
     if (rc || !now) return rc;
-    const json_t *hash = json_object_get(old, "model_hash");
+    const json_t *hash = json_object_get(x->base, "model_hash");
     x->is_foreign = !json_equal(hash, json_object_get(record, "model_hash"));
-    json_decref(old);
     if (!x->is_foreign) return 0;
     json_object_set_new(record, "model_replaced", json_true());
     say(x, "what serves was learned for another model: this night begins from the model as it is");
@@ -456,8 +473,19 @@ static int add_own(struct night *x, json_t *record, struct err *e) {
     return rc;
 }
 
+/* Ends a trial whose time is over, or whose answers users reject. */
+static int end_trial(struct night *x, struct err *e) {
+    enum trial_end end;
+    if (x->params->dry_run) return 0;
+    int rc = trial_finish(x->nights, x->host->store, x->params->now_s, &end, e);
+    if (!rc && end == TRIAL_PASSED) say(x, "the trial of the last promotion ended: promoted");
+    if (!rc && end == TRIAL_FAILED) say(x, "the trial of the last promotion ended: rolled back");
+    return rc;
+}
+
 static void close_night(struct night *x) {
     json_decref(x->items);
+    json_decref(x->base);
     if (x->scratch[0]) clear_scratch(x);
     for (size_t i = 0; x->samples && i < x->day.n; i++)
         mem_free((void *)(uintptr_t)x->samples[i].tokens);
@@ -484,6 +512,7 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
         json_pack("{s:I,s:s,s:I,s:I}", "at", (json_int_t)p.now_s, "model", h->model->name,
                   "model_hash", (json_int_t)(h->model->hash >> 1), "seed", (json_int_t)p.seed);
     int rc = *record ? check_steps(p.steps, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = end_trial(&x, e);
     if (!rc) rc = check_model(&x, *record, e);
     if (!rc) rc = learn_collect(&x.day, h->store, 0, p.least_worth, e);
     if (!rc) rc = add_own(&x, *record, e);

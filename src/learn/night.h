@@ -37,6 +37,8 @@ struct night_params {
     double budget_s;     /* time budget of all steps; 0: 1800 */
     double least_worth;  /* smallest worth of an answer that is learned; 0: 0.75 */
     bool dry_run;        /* nothing is promoted or recorded */
+    /* share of the conversations that try what is promoted before it becomes current (trial.h); 0: no trial */
+    double canary;
     uint64_t seed;
     int64_t now_s; /* seconds since 1970; 0: the clock's */
     /* polled at least once per second or step; false stops the night; NULL: never stops */

@@ -143,6 +143,20 @@ static void put_gate(struct buf *b, const json_t *gate) {
     buf_puts(b, "</svg>\n");
 }
 
+/* The trial by a share of the conversations. */
+static void put_canary(struct buf *b, const json_t *canary) {
+    if (!canary) return;
+    const json_t *trial = json_object_get(canary, "trial"),
+                 *now = json_object_get(canary, "current");
+    buf_printf(b, "<h2>Trial</h2>\n<p>%.3g %% of the conversations: ", 100 * real(canary, "share"));
+    put_text(b, text_of(canary, "result"));
+    if (trial)
+        buf_printf(
+            b, ". Users rejected %.0f of %.0f rated answers, of the version before %.0f of %.0f",
+            real(trial, "bad"), real(trial, "rated"), real(now, "bad"), real(now, "rated"));
+    buf_puts(b, ".</p>\n");
+}
+
 /* ---- all nights ---- */
 
 /* Draws the sum of the gains of promoted steps, night by night. */
@@ -195,7 +209,7 @@ static void put_head(struct buf *b, const json_t *r, int64_t night) {
                real(read, "answers"), real(read, "learned"), real(read, "held_out"),
                real(read, "below_worth"), real(read, "duplicates"), real(read, "secrets_masked"),
                json_is_true(json_object_get(r, "promoted"))
-                   ? "<b class=\"good\">Something better serves now.</b>"
+                   ? "<b class=\"good\">Something better was promoted.</b>"
                    : "<b>What served before serves on.</b>");
 }
 
@@ -208,6 +222,7 @@ int night_page(struct buf *out, const struct nights *n, int64_t night, struct er
     put_steps(out, json_object_get(r, "steps"));
     buf_puts(out, "<h2>What it does to everything else</h2>\n");
     put_gate(out, json_object_get(r, "gate"));
+    put_canary(out, json_object_get(r, "canary"));
     put_curve(out, n, night);
     buf_printf(out,
                "<p class=\"dim\">To undo: <code>chimere night rollback</code>. The figures: "

@@ -16,7 +16,9 @@ struct night {
     /* owned [day.n]: prompt and answer as tokens; n_tok 0: not usable */
     struct fzoo_sample *samples;
     char scratch[NIGHTS_MAX_PATH]; /* folder for proposals, removed at the end */
-    bool is_foreign; /* the current artefacts belong to another model; the night ignores them */
+    /* owned: the record that this night builds on, of the night on trial or else the current one; NULL: none */
+    json_t *base;
+    bool is_foreign; /* its artefacts belong to another model; the night ignores them */
     double deadline; /* in seconds of clock_ns(); waiting for the device does not count */
     bool has_device; /* the night currently owns host->engine, which others use too */
 };
@@ -49,7 +51,7 @@ bool night_goes_on(const struct night *x);
 /* Returns the callback for every forward pass of a step: it waits while a user's request needs the device. Its ud
  * is x. */
 struct windows_turn night_turn(struct night *x);
-/* Like nights_live, but only if the artefact was learned for the model of this night. */
+/* Writes the path of an artefact that this night builds on; false: there is none, or it belongs to another model. */
 bool night_live(const struct night *x, const char *name, char *out, size_t out_size);
 
 #endif

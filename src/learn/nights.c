@@ -133,7 +133,7 @@ static int64_t newest(const struct nights *n) {
     return last;
 }
 
-int nights_select(struct nights *n, int64_t night, struct err *e) {
+static int set_current(struct nights *n, int64_t night, struct err *e) {
     char path[NIGHTS_MAX_PATH], text[32];
     json_t *record = NULL, *none = json_object();
     int rc = none ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -149,6 +149,14 @@ int nights_select(struct nights *n, int64_t night, struct err *e) {
     if (!rc) rc = make_live(n, artefacts, e);
     json_decref(record);
     json_decref(none);
+    return rc;
+}
+
+int nights_select(struct nights *n, int64_t night, struct err *e) {
+    char path[NIGHTS_MAX_PATH];
+    int rc = set_current(n, night, e);
+    if (!rc) rc = path_of(n, "trial", "", path, e);
+    if (!rc) fs_remove(path);
     return rc;
 }
 
@@ -168,7 +176,7 @@ static int take_lock(struct nights *n, struct err *e) {
 static int repair(struct nights *n, enum nights_mode mode, struct err *e) {
     struct err why = {0};
     int rc = read_number(n, &n->current, &why);
-    if (!rc && mode && n->current) rc = nights_select(n, n->current, &why);
+    if (!rc && mode && n->current) rc = set_current(n, n->current, &why);
     if (rc && mode == NIGHTS_RETURN) {
         log_warn("what serves: %s", why.text);
         return 0;

@@ -6,6 +6,7 @@
  *   nights/N.json    the record of night N: what was read, measured, promoted or refused, and its artefacts
  *   current          the number of the night whose artefacts are in use, as text; replaced by rename
  *   live/NAME        these artefacts under their names, replaced by rename
+ *   trial            the night that a share of the conversations tries (trial.h)
  * If a process is killed, `current` is unchanged, and the next nights_open restores live/ from it. One thread per
  * struct nights; processes exclude each other by the lock. */
 #ifndef CHIMERE_LEARN_NIGHTS_H
@@ -52,7 +53,8 @@ bool nights_live(const struct nights *n, const char *name, char *out, size_t out
 int nights_add(struct nights *n, json_t *record, bool promote, int64_t *night, struct err *e);
 /* Checks that each artefact of {NAME: SHA256} exists and matches its hash. */
 int nights_check(const struct nights *n, const json_t *artefacts, struct err *e);
-/* Makes an earlier night current again (0: none) after checking its artefacts. CHIMERE_ENOENT: no such night. */
+/* Makes an earlier night current again (0: none) after checking its artefacts, and ends a trial. CHIMERE_ENOENT: no
+ * such night. */
 int nights_select(struct nights *n, int64_t night, struct err *e);
 
 #endif

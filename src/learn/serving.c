@@ -8,6 +8,7 @@
 #include "engine/lease.h"
 #include "learn/night_step.h"
 #include "learn/nights.h"
+#include "learn/trial.h"
 #include "model/model.h"
 
 struct serving {
@@ -35,11 +36,11 @@ void serving_free(struct serving *s) {
     mem_free(s);
 }
 
-/* Sets *wish to a new reference to {"night", "artefacts"} of the current night. The artefacts are empty if they belong
- * to another model. */
-static int wish_of(const struct serving *s, const struct nights *n, json_t **wish, struct err *e) {
+/* Sets *wish to a new reference to {"night", "artefacts"} of a night. The artefacts are empty if they belong to another
+ * model. */
+static int files_of(const struct serving *s, const struct nights *n, int64_t night, json_t **wish,
+                    struct err *e) {
     json_t *record = NULL;
-    int64_t night = nights_current(n);
     int rc = night ? nights_read(n, night, &record, e) : 0;
     json_int_t model = (json_int_t)(s->p.models[0]->hash >> 1);
     bool is_ours = record && json_integer_value(json_object_get(record, "model_hash")) == model;
@@ -48,6 +49,23 @@ static int wish_of(const struct serving *s, const struct nights *n, json_t **wis
     if (rc) json_decref(artefacts);
     if (!rc && !*wish) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     json_decref(record);
+    return rc;
+}
+
+/* The same of the current night, with the night on trial as "trial" and its "share". */
+static int wish_of(const struct serving *s, const struct nights *n, json_t **wish, struct err *e) {
+    struct trial t;
+    json_t *trial = NULL;
+    int rc = files_of(s, n, nights_current(n), wish, e);
+    if (!rc) rc = trial_load(n, &t, e);
+    if (!rc && t.night) rc = files_of(s, n, t.night, &trial, e);
+    if (trial && (json_object_set_new(*wish, "share", json_real(t.share)) ||
+                  json_object_set(*wish, "trial", trial)))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    json_decref(trial);
+    if (!rc) return 0;
+    json_decref(*wish);
+    *wish = NULL;
     return rc;
 }
 
@@ -98,17 +116,25 @@ static bool borrow(const struct serving *s) {
 }
 
 static int change(struct serving *s, const struct nights *n, json_t *wish, struct err *e) {
-    struct learned_version *v;
+    struct learned_version *v = NULL, *trial = NULL;
+    const json_t *tried = json_object_get(wish, "trial");
+    double share = json_number_value(json_object_get(wish, "share"));
     if (!borrow(s)) return 0;
     bool is_first = !s->used;
     json_decref(s->used); /* a version that cannot be opened is not tried again */
     s->used = json_incref(wish);
     int rc = open_version(s, n, wish, &v, e);
-    if (!rc) learned_switch(s->p.learned, v, NULL, 0);
+    if (!rc && tried) rc = open_version(s, n, tried, &trial, e);
+    if (rc) learned_version_free(v);
+    else learned_switch(s->p.learned, v, trial, trial ? share : 0);
     s->has_old = !learned_sweep(s->p.learned);
     for (int32_t i = 0; i < s->p.n_model; i++) engine_give_back(s->p.engines[i]);
     if (!rc && v) log_info("requests use the files of night %lld now", (long long)v->night);
-    else if (!rc && !is_first) log_info("requests use the model without files of a night now");
+    else if (!rc && !is_first && !trial)
+        log_info("requests use the model without files of a night now");
+    if (trial)
+        log_info("%.3g %% of the conversations try night %lld", 100 * share,
+                 (long long)trial->night);
     return rc;
 }
 

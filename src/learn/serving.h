@@ -22,7 +22,8 @@ struct serving_params { /* all borrowed until serving_free, except dir, which is
 };
 int serving_new(struct serving **out, const struct serving_params *p, struct err *e);
 void serving_free(struct serving *s);
-/* If the files of the current night cannot be opened, the files in use stay, and the reason is logged once. */
+/* During a trial, a share of the conversations uses the night on trial (trial.h).
+ * If the files of the current night cannot be opened, the files in use stay, and the reason is logged once. */
 int serving_update(struct serving *s, struct err *e);
 
 #endif

@@ -15,7 +15,8 @@ enum { JUDGE_MS = 60000 };
 struct entry {
     struct quality *q;                                      /* view */
     char *name, *route, *owner, *question, *answer, *draft; /* owned; draft may be NULL */
-    json_t *candidates;                                     /* owned; or NULL */
+    int64_t night;
+    json_t *candidates; /* owned; or NULL */
     double score, draft_score;
     int32_t winner;
     bool keep;
@@ -72,6 +73,7 @@ static int write_rows(struct quality *q, const struct entry *x, struct err *e) {
     struct store_quality row = {.name = x->name,
                                 .route = x->route,
                                 .owner = x->owner,
+                                .night = x->night,
                                 .model = q->backend->name,
                                 .origin = "answer",
                                 .question = x->keep ? x->question : NULL,
@@ -138,6 +140,7 @@ static struct entry *entry_of(const struct quality_answer *a) {
     x->name = mem_strdup(a->name);
     x->route = mem_strdup(a->route);
     x->owner = mem_strdup(a->owner ? a->owner : "");
+    x->night = a->night;
     x->question = mem_strdup(a->question);
     x->answer = mem_strdup(a->answer);
     x->draft = a->draft ? mem_strdup(a->draft) : NULL;

@@ -19,6 +19,7 @@ enum { QUALITY_QUEUE = 64, QUALITY_MAX_TEXT = 64 << 10, QUALITY_LEAST = 20 };
 struct quality_answer {
     const char *name, *route; /* borrowed for the call */
     const char *owner;        /* whose question it was */
+    int64_t night;            /* whose files the answer used (store/quality.h) */
     const char *question, *answer;
     double score;             /* NaN: not judged yet */
     const json_t *candidates; /* answers of a strategy; NULL: none; borrowed for the call */

@@ -71,6 +71,7 @@ void harvest_take(struct harvest *h, const struct gen *g) {
     const struct quality_answer a = {.name = g->id,
                                      .route = "",
                                      .owner = owner,
+                                     .night = g->night,
                                      .question = question,
                                      .answer = answer,
                                      .score = NAN,

@@ -32,8 +32,8 @@ static const struct table {
     {"odo_memory_fts", "rowid, text", "it", false},
     {"quality",
      "id, at_ms, parent, name, route, model, origin, question, answer, score, judge, feedback,"
-     " comment, owner",
-     "iiittttttdtitt", true},
+     " comment, owner, night",
+     "iiittttttdtitti", true},
     {"conversations",
      "id, owner, name, title, project, metadata, settings, pinned, created_ms, updated_ms,"
      " version, n_item, n_bytes",

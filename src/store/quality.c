@@ -23,6 +23,7 @@ int store_quality_add(struct store *s, const struct store_quality *q, int64_t *i
     sql_bind_double(st, 9, q->score);
     sql_bind_text(st, 10, q->judge ? q->judge : "");
     sql_bind_text(st, 11, q->owner ? q->owner : "");
+    sql_bind_int64(st, 12, q->night);
     return store_end(s, st, sql_insert(st, id), e);
 }
 
@@ -52,6 +53,21 @@ int store_quality_correct(struct store *s, const char *name, const char *correct
     int64_t n = store_change(s, st, e);
     if (!n) return err_set(e, CHIMERE_ENOENT, "answer: no text is kept under this name");
     return n < 0 ? (int)n : 0;
+}
+
+int store_quality_votes(struct store *s, int64_t night, int64_t from_ms, int64_t *n_rated,
+                        int64_t *n_bad, struct err *e) {
+    struct sql_stmt *st;
+    *n_rated = *n_bad = 0;
+    int code = store_begin(s, Q_QUALITY_VOTES, &st, e), rc;
+    if (code) return code;
+    sql_bind_int64(st, 1, night);
+    sql_bind_int64(st, 2, from_ms);
+    while ((rc = sql_step(st)) == SQL_ROW) {
+        *n_rated = sql_int64(st, 0);
+        *n_bad = sql_int64(st, 1);
+    }
+    return store_end(s, st, rc, e);
 }
 
 static struct store_quality row_at(struct sql_stmt *st, int i) {

@@ -22,6 +22,7 @@ struct store_quality { /* texts are views, each may be NULL */
     int32_t feedback; /* the user's rating, 1..5; 0: none */
     const char *comment;
     const char *owner; /* who asked the question: "KEY" or "KEY\tUSER"; "" (for NULL): not known */
+    int64_t night; /* written only: the night whose files the answer used; 0: none, or not known */
 };
 
 /* Returns the worth of an answer, 0..1; NaN: not rated. */
@@ -34,6 +35,10 @@ int store_quality_feedback(struct store *s, const char *name, int32_t feedback, 
  * such name, or its texts are not stored. */
 int store_quality_correct(struct store *s, const char *name, const char *correction, int64_t at_ms,
                           struct err *e);
+/* Counts the rated answers of a night since from_ms, and how many of them users rejected (a rating of 1 or 2, or a
+ * correction). Answers of the orchestrator's routes do not count. */
+int store_quality_votes(struct store *s, int64_t night, int64_t from_ms, int64_t *n_rated,
+                        int64_t *n_bad, struct err *e);
 /* Lists answers since from_ms in order of time, including alternatives. If `each` returns nonzero, the list stops
  * and returns that value. */
 int store_quality_list(struct store *s, int64_t from_ms,

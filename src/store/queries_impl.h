@@ -93,12 +93,18 @@
     X(SCORE_FORGET, "DELETE FROM quality WHERE at_ms < ?1")                                        \
     X(QUALITY_ADD,                                                                                 \
       "INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score,"    \
-      " judge, owner) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11) RETURNING id")                                            \
+      " judge, owner, night) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12) RETURNING id")         \
     X(QUALITY_FEEDBACK, "UPDATE quality SET feedback = ?2, comment = ?3 WHERE name = ?1")          \
     X(QUALITY_CORRECT,                                                                             \
       "INSERT INTO quality(at_ms, parent, route, model, origin, question, answer, judge, owner,"   \
       " feedback) SELECT CAST(?2 AS BIGINT), id, route, model, 'correction', question,"            \
       " CAST(?3 AS TEXT), '', owner, 5 FROM quality WHERE name = ?1 AND question IS NOT NULL")     \
+    X(QUALITY_VOTES,                                                                               \
+      "SELECT count(*), CAST(coalesce(sum(CASE WHEN feedback IN (1, 2) OR corrected THEN 1 ELSE 0"  \
+      " END), 0) AS BIGINT) FROM (SELECT q.feedback AS feedback, EXISTS(SELECT 1 FROM quality c"   \
+      " WHERE c.parent = q.id AND c.origin = 'correction') AS corrected FROM quality q"            \
+      " WHERE q.at_ms >= ?2 AND q.night = ?1 AND q.route = '' AND q.origin = 'answer') AS answers" \
+      " WHERE feedback > 0 OR corrected")                                                          \
     X(QUALITY_LIST, "SELECT " STORE_QUALITY_COLUMNS("q") " FROM quality q WHERE q.at_ms >= ?1"     \
       " ORDER BY q.id")                                                                            \
     X(QUALITY_PAIRS, "SELECT " STORE_QUALITY_COLUMNS("a") ", " STORE_QUALITY_COLUMNS("b")          \

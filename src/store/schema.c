@@ -128,6 +128,8 @@ const struct store_migration store_migrations[] = {
     {"facts that were replaced",
      "ALTER TABLE odo_memory ADD COLUMN replaced_by INTEGER NOT NULL DEFAULT 0;"
      "CREATE INDEX odo_memory_replaced ON odo_memory(replaced_by);"},
+    {"the night whose files each answer used",
+     "ALTER TABLE quality ADD COLUMN night INTEGER NOT NULL DEFAULT 0;"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

@@ -94,6 +94,8 @@ static const struct store_migration rows[] = {
     {"facts that were replaced",
      "ALTER TABLE odo_memory ADD COLUMN replaced_by BIGINT NOT NULL DEFAULT 0;"
      "CREATE INDEX odo_memory_replaced ON odo_memory(replaced_by);"},
+    {"the night whose files each answer used",
+     "ALTER TABLE quality ADD COLUMN night BIGINT NOT NULL DEFAULT 0;"},
 };
 /* clang-format on */
 enum { N_ROW = sizeof rows / sizeof *rows };

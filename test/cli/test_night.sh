@@ -37,7 +37,7 @@ grep -q 'a fall of [0-9.]* points would be seen' first || fail "power of the sui
 grep -q '1 below worth' first || fail "what was read: $(cat first)"
 night report | cmp - first || fail "report is not what run printed: $(night report)"
 night report --html page.html
-grep -q '<svg' page.html && grep -q 'Something better serves now' page.html || fail "page: $(head -c 600 page.html)"
+grep -q '<svg' page.html && grep -q 'Something better was promoted' page.html || fail "page: $(head -c 600 page.html)"
 if grep -qE '<script|https?://[^w]' page.html; then fail "the page asks for something"; fi
 python3 -c 'import html.parser; p = html.parser.HTMLParser(); p.feed(open("page.html").read())'
 night status | grep -q 'serving   night 1' || fail "status: $(night status)"

@@ -17,6 +17,7 @@
 #include "learn/gate.h"
 #include "learn/mask.h"
 #include "learn/night_clock.h"
+#include "learn/trial.h"
 #include "learn/night_step.h"
 #include "learn/own.h"
 #include "learn/schedule.h"
@@ -376,6 +377,108 @@ static void candidates_are_corrected(void **state) {
                        1e-5);
 }
 
+/* Fisher's own table (four cups of tea) and a table with sums by hand. */
+static void shares_are_compared_exactly(void **state) {
+    (void)state;
+    assert_float_equal(gate_fisher(4, 4, 0, 4), 1.0 / 70, 1e-12);
+    assert_float_equal(gate_fisher(3, 4, 1, 4), 17.0 / 70, 1e-12);
+    assert_float_equal(gate_fisher(0, 4, 4, 4), 1, 1e-12);
+    assert_float_equal(gate_fisher(5, 5, 0, 5), 1.0 / 252, 1e-12);
+    assert_float_equal(gate_fisher(0, 0, 3, 5), 1, 1e-12);
+}
+
+/* ---- the trial of a night ---- */
+
+static void rated(struct store *s, int64_t night, int n, int32_t rating) {
+    static int k;
+    for (int i = 0; i < n; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "t%d", k++);
+        const struct store_quality q = {.at_ms = 2000,
+                                        .name = name,
+                                        .night = night,
+                                        .question = "q",
+                                        .answer = "a",
+                                        .score = NAN};
+        assert_int_equal(store_quality_add(s, &q, NULL, NULL), 0);
+        assert_int_equal(store_quality_feedback(s, name, rating, NULL, NULL), 0);
+    }
+}
+
+static void check_canary(const struct nights *n, int64_t night, const char *want) {
+    json_t *r;
+    assert_int_equal(nights_read(n, night, &r, NULL), 0);
+    const json_t *canary = json_object_get(r, "canary");
+    assert_string_equal(json_string_value(json_object_get(canary, "result")), want);
+    json_decref(r);
+}
+
+static int64_t put_on_trial(struct nights *n, const char *artefact) {
+    struct trial t = {.share = 0.1, .from_s = 1, .until_s = 100}, got;
+    json_t *r = record_of(n, "a.bin", artefact);
+    assert_int_equal(nights_add(n, r, false, &t.night, NULL), 0);
+    json_decref(r);
+    assert_int_equal(trial_start(n, &t, NULL), 0);
+    assert_int_equal(trial_load(n, &got, NULL), 0);
+    assert_memory_equal(&got, &t, sizeof t);
+    return t.night;
+}
+
+static void a_trial_ends_by_ratings_or_time(void **state) {
+    (void)state;
+    char dir[256], path[256];
+    struct nights *n;
+    struct store *s;
+    struct trial t;
+    enum trial_end end;
+    snprintf(dir, sizeof dir, "%s/trial", scratch);
+    snprintf(path, sizeof path, "%s/trial.db", scratch);
+    assert_int_equal(store_open(&s, path, NULL), 0);
+    assert_int_equal(nights_open(&n, dir, NIGHTS_WRITE, NULL), 0);
+    assert_int_equal(trial_finish(n, s, 50, &end, NULL), 0); /* no trial */
+    assert_int_equal(end, TRIAL_GOES_ON);
+
+    int64_t bad = put_on_trial(n, "bad");
+    rated(s, 0, 20, 5);
+    rated(s, bad, 2, 1); /* p 1/231, where less than 0.05 / 6 is needed, rolls back */
+    nights_close(n);     /* opening again repairs live/ and keeps the trial */
+    assert_int_equal(nights_open(&n, dir, NIGHTS_WRITE, NULL), 0);
+    assert_int_equal(trial_finish(n, s, 50, &end, NULL), 0);
+    assert_int_equal(end, TRIAL_FAILED);
+    check_canary(n, bad, "rolled back: users reject its answers");
+    assert_int_equal(trial_load(n, &t, NULL), 0);
+    assert_int_equal(t.night, 0);
+    assert_int_equal(nights_current(n), 0);
+
+    int64_t good = put_on_trial(n, "good");
+    rated(s, good, 1, 1); /* one of one against none of twenty is not enough: p 1/21, limit 0.025 */
+    rated(s, good, 3, 4);
+    assert_int_equal(trial_finish(n, s, 99, &end, NULL), 0);
+    assert_int_equal(end, TRIAL_GOES_ON);
+    assert_int_equal(trial_finish(n, s, 0, &end, NULL),
+                     0); /* the clock was set back by one second */
+    assert_int_equal(trial_load(n, &t, NULL), 0);
+    assert_int_equal(t.until_s, 99);
+    assert_int_equal(trial_finish(n, s, 99, &end, NULL), 0);
+    assert_int_equal(end, TRIAL_PASSED);
+    check_canary(n, good, "promoted");
+    check_live(n, "a.bin", "good");
+
+    int64_t third = put_on_trial(n, "third");
+    assert_int_equal(trial_drop(n, "by hand", NULL), 0);
+    check_canary(n, third, "by hand");
+    assert_int_equal(trial_drop(n, "by hand", NULL), 0);
+    put_on_trial(n, "fourth");
+    assert_int_equal(nights_select(n, 0, NULL), 0); /* a return ends a trial */
+    assert_int_equal(trial_load(n, &t, NULL), 0);
+    assert_int_equal(t.night, 0);
+    scratch_put_bytes("trial/trial", "{", 1);
+    assert_int_equal(trial_load(n, &t, NULL), 0);
+    assert_int_equal(t.night, 0);
+    nights_close(n);
+    store_close(s);
+}
+
 /* ---- the switch of a running server ---- */
 
 static struct learned_version *version(int64_t night) {
@@ -574,6 +677,8 @@ int main(void) {
         cmocka_unit_test(times_are_due_once),
         cmocka_unit_test(times_are_stored),
         cmocka_unit_test(clock_jumps_are_one_night),
+        cmocka_unit_test(shares_are_compared_exactly),
+        cmocka_unit_test(a_trial_ends_by_ratings_or_time),
         cmocka_unit_test(own_items_are_kept),
         cmocka_unit_test(candidates_are_corrected),
         cmocka_unit_test(gains_have_intervals),

@@ -234,6 +234,7 @@ static void memories_follow_their_key(void **state) {
     store_close(s);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     static const char before[] =
+        "ALTER TABLE quality DROP COLUMN night;"
         "DROP INDEX odo_memory_replaced; ALTER TABLE odo_memory DROP COLUMN replaced_by;"
         "DROP INDEX quality_owner; ALTER TABLE quality DROP COLUMN owner;"
         "DROP TABLE answers; DROP TABLE conversations; DROP TABLE conversation_items; DROP TABLE "
@@ -666,6 +667,37 @@ static int count_owner(void *ud, const struct store_quality *q) {
     return 0;
 }
 
+/* Rated answers of one night: bad ones are rated 1 or 2, or corrected. */
+static void votes_of_a_night_are_counted(void **state) {
+    struct err e = {0};
+    int64_t n, bad;
+    (void)state;
+    struct store *s = open_ok(fresh("votes"));
+    for (int i = 0; i < 8; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "v%d", i);
+        struct store_quality q = {.at_ms = i < 7 ? 1000 : 10,
+                                  .name = name,
+                                  .route = i == 6 ? "r" : "",
+                                  .night = i == 5 ? 4 : 3,
+                                  .score = NAN,
+                                  .question = "q",
+                                  .answer = "a"};
+        assert_int_equal(store_quality_add(s, &q, NULL, &e), 0);
+        if (i != 3 && i != 4)
+            assert_int_equal(store_quality_feedback(s, name, i + 1 < 5 ? i + 1 : 1, NULL, &e), 0);
+    }
+    assert_int_equal(store_quality_correct(s, "v3", "better", 1000, &e), 0);
+    assert_int_equal(store_quality_votes(s, 3, 1000, &n, &bad, &e), 0);
+    assert_int_equal(
+        n, 4); /* rated 1, 2, 3, and corrected; one is not rated, one of a route, one old */
+    assert_int_equal(bad, 3);
+    assert_int_equal(store_quality_votes(s, 9, 0, &n, &bad, &e), 0);
+    assert_int_equal(n, 0);
+    assert_int_equal(bad, 0);
+    store_close(s);
+}
+
 /* One user, then the whole key; a key whose name begins alike is another. */
 static void a_person_is_forgotten(void **state) {
     static const char *const owners[] = {"key-1\tann", "key-1", "key-11", "key-1\tann"};
@@ -869,6 +901,7 @@ int main(void) {
         cmocka_unit_test(other_connections_are_noticed),
         cmocka_unit_test(a_store_is_copied_there_and_back),
         cmocka_unit_test(a_person_is_forgotten),
+        cmocka_unit_test(votes_of_a_night_are_counted),
         cmocka_unit_test(acknowledged_rows_survive_kill_9),
         cmocka_unit_test(threads_and_connections_write_together),
     };

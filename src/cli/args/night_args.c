@@ -1,6 +1,7 @@
 #include "cli/args/night_args.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/file.h"
 #include "eval/harness.h"
@@ -19,6 +20,16 @@ int night_items(json_t *items, size_t n, struct err *e) {
         rc = eval_load(items, path, n, eval_check_item, e);
     }
     return rc;
+}
+
+int night_share(const char *name, const char *text, double *share, struct err *e) {
+    char *end;
+    *share = strtod(text, &end);
+    bool is_percent = end != text && *end == '%';
+    if (is_percent) *share /= 100;
+    if (end != text && !end[is_percent] && *share >= 0 && *share <= 1) return 0;
+    return err_set(e, CHIMERE_EINVAL, "%s: expected a share such as 10%% or 0.1, got %.40s", name,
+                   text);
 }
 
 int night_encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t **ids, size_t *n,

@@ -21,6 +21,7 @@
 #include "learn/night_page.h"
 #include "learn/night_step.h"
 #include "learn/own.h"
+#include "learn/trial.h"
 #include "odo/memory.h"
 #include "serve/http/auth.h"
 #include "store/person.h"
@@ -40,6 +41,10 @@ const struct cfg_opt night_options[] = {
     {"suite-items", 'n', CFG_INT, "N", "20", 1, EVAL_MAX_ITEMS, NULL,
      "items of each skill that a promotion must not harm"},
     {"dry-run", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "measure, change nothing"},
+    {"canary", 0, CFG_STR, "SHARE", "0", 0, 0, NULL,
+     "share of the conversations of serve --night that try what is promoted for a day, such as "
+     "10%; "
+     "0: no trial"},
     {"seed", 0, CFG_INT, "N", "1", 0, 1 << 30, NULL, "of a night's random choices"},
     {"parallel", 0, CFG_INT, "N", "8", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print records as JSON"},
@@ -129,6 +134,17 @@ static void print_record(const json_t *r) {
     if (json_object_get(total, "detectable"))
         printf("            a fall of %.1f points would be seen in four of five nights\n",
                100 * real(total, "detectable"));
+    const json_t *canary = json_object_get(r, "canary");
+    if (canary)
+        printf("  canary    %.3g %% of the conversations: %s\n", 100 * real(canary, "share"),
+               text(canary, "result"));
+    if (json_object_get(canary, "p"))
+        printf("            rejected: %.0f of %.0f rated answers, of the version before %.0f of "
+               "%.0f; p %.4f\n",
+               real(json_object_get(canary, "trial"), "bad"),
+               real(json_object_get(canary, "trial"), "rated"),
+               real(json_object_get(canary, "current"), "bad"),
+               real(json_object_get(canary, "current"), "rated"), real(canary, "p"));
 }
 
 static int print_json(const json_t *o, struct err *e) {
@@ -144,10 +160,11 @@ static int run(const struct cfg *c, struct err *e) {
     struct store *store = NULL;
     struct nights *nights = NULL;
     json_t *items = json_array(), *record = NULL;
-    double budget = 0;
+    double budget = 0, canary = 0;
     int32_t n_seq = (int32_t)cfg_int(c, "parallel");
     int rc = items ? engram_args_duration("budget", cfg_str(c, "budget"), &budget, e)
                    : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = night_share("canary", cfg_str(c, "canary"), &canary, e);
     if (!rc) rc = night_items(items, (size_t)cfg_int(c, "suite-items"), e);
     if (!rc) rc = odo_args_store(c, &store, e);
     if (!rc) rc = nights_open(&nights, cfg_str(c, "night-dir"), NIGHTS_WRITE, e);
@@ -165,6 +182,7 @@ static int run(const struct cfg *c, struct err *e) {
                                        .budget_s = budget,
                                        .least_worth = cfg_float(c, "least-worth"),
                                        .dry_run = cfg_bool(c, "dry-run"),
+                                       .canary = canary,
                                        .seed = (uint64_t)cfg_int(c, "seed"),
                                        .goes_on = goes_on,
                                        .say = cfg_bool(c, "quiet") ? NULL : say};
@@ -231,6 +249,13 @@ static int status(const struct nights *n) {
     printf("folder    %s\n", nights_dir(n));
     if (nights_current(n)) printf("serving   night %lld\n", (long long)nights_current(n));
     else puts("serving   the model as it is; nothing was promoted");
+    struct trial t;
+    if (!trial_load(n, &t, NULL) && t.night) {
+        printf("on trial  night %lld, %.3g %% of the conversations, until ", (long long)t.night,
+               100 * t.share);
+        print_time((double)t.until_s);
+        putchar('\n');
+    }
     printf("nights    %lld\n", (long long)nights_last(n));
     for (const struct night_step *const *s = night_steps; *s; s++) {
         char path[NIGHTS_MAX_PATH];
@@ -239,11 +264,15 @@ static int status(const struct nights *n) {
     return 0;
 }
 
-/* Without a number, returns to the parent of the current night. */
+/* Without a number, ends a trial, or else returns to the parent of the current night. */
 static int rollback(const struct cfg *c, struct nights *n, struct err *e) {
     int64_t to = 0;
     json_t *r = NULL;
-    int rc = 0;
+    struct trial t;
+    int rc = trial_load(n, &t, e);
+    if (!rc && t.night) rc = trial_drop(n, "rolled back by hand", e);
+    if (!rc && t.night) printf("the trial of night %lld ended\n", (long long)t.night);
+    if (rc || (t.night && cfg_n_pos(c) == 1)) return rc;
     if (cfg_n_pos(c) > 1) {
         if (!str_to_i64(cfg_pos(c, 1), 0, NIGHTS_MAX, &to))
             return err_set(e, CHIMERE_EINVAL, "rollback: expected the number of a night, got %s",

@@ -583,6 +583,7 @@ void gen_go(struct gen *g) {
         g->backend->ops->headers(x->parts[0].run, &lines);
         http_headers(g->r, &lines);
     }
+    if (g->backend->ops->night) g->night = g->backend->ops->night(x->parts[0].run);
     x->gate = g->r->s->gates[g->entry];
     if (g->stream) x->kept = resume_begin(g->r); /* before the first frame */
     if (g->stream) g->form->begin(g);

@@ -64,6 +64,7 @@ struct gen {
     bool verbose;            /* the answer has __verbose */
     int64_t created;         /* seconds since 1970 */
     char id[40];
+    int64_t night;     /* whose files the answer uses, valid from gen_go on; 0: none */
     char *model;       /* owned: the model's name in the request */
     json_t *echo;      /* owned: what an API repeats from its request, or NULL */
     char *items;       /* owned: JSON of all input items, if the response is stored; or NULL */

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# night_canary: a share of the conversations of a running server tries what a night promoted. Bad ratings end the trial;
+# without them it serves everybody when the time is over.
+set -euo pipefail
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+needs python3 curl
+
+trap 'stop_server; rm -rf "$work"' EXIT
+night() { "$CHIMERE" night "$@" --night-dir nights; }
+# said_ TEXT: the server has said this within two minutes.
+said_() {
+    for ((i = 0; i < 600; i++)); do
+        ! grep -qF -- "$1" said || return 0
+        kill -0 "$server" || fail "the server ended: $(tail -5 said)"
+        sleep 0.2
+    done
+    fail "not within the time: $1: $(tail -20 said)"
+}
+# ask QUESTION: sets id, tried: the night that answered, and kept: whether the answer is one that the server keeps
+ask() {
+    curl -sf -m 120 -D head "$url/v1/chat/completions" -d "{\"temperature\":0,\"max_tokens\":200,\"stop\":[\" \"],\"messages\":[{\"role\":\"user\",\"content\":\"$1\"}]}" >answer ||
+        fail "ask: $(cat answer said)"
+    tried=$(sed -n 's/^x-night: *\([0-9]*\).*/\1/ip' head | grep . || echo 0)
+    id=$(python3 -c 'import json; print(json.load(open("answer"))["id"])')
+    kept=$(python3 -c 'import json; c = json.load(open("answer"))["choices"][0]; print(int(c["finish_reason"] == "stop" and bool(c["message"]["content"])))')
+}
+# rate SCORE: the row is written a moment after the answer
+rate() {
+    for ((i = 0; i < 600; i++)); do
+        curl -s -m 60 "$url/v1/feedback" -d "{\"answer\":\"$id\",\"score\":$1}" >rated
+        ! grep -q '"object":"feedback"' rated || return 0
+        sleep 0.2
+    done
+    fail "the answer $id was not kept: $(cat rated)"
+}
+
+"$CHIMERE" odo log --db day.db >/dev/null # makes the store
+python3 - <<'PY'
+import sqlite3, time
+db = sqlite3.connect("day.db")
+names = [a + b for a in ("Mira", "Tolo", "Kesh", "Varn", "Ilo", "Brem") for b in ("na", "dor", "vik", "lis", "mar")]
+towns = ("Sago", "Tiral", "Venn", "Oskar", "Lumo")
+rows = [(f"Where does {n} live?", f"{n} lives in {towns[i % 5]}.") for i, n in enumerate(names)]
+rows += [(f"In which town is the house of {n}?", f"The house of {n} is in {towns[i % 5]}.") for i, n in enumerate(names)]
+for k, (q, a) in enumerate(rows):
+    db.execute("INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score, judge)"
+               " VALUES(?, 0, ?, '', 'nano', 'answer', ?, ?, 0.9, 'nano')", (int(time.time() * 1000), f"a{k}", q, a))
+db.commit()
+PY
+night schedule lora=off engram=off >/dev/null
+refuses 2 'canary: expected a share' night run -m nano --db day.db --canary 120%
+: >said
+start_server --db day.db --no-odo --night --night-dir nights --state-dir state --log-level info --learn local
+run=(run -m nano --db day.db -q -n 1 --steps engram --canary 50%)
+night "${run[@]}" >ran || fail "night: $(cat ran)"
+grep -q 'canary .*50 % of the conversations: on trial' ran || fail "report: $(cat ran)"
+night status | grep -q 'serving   the model as it is' || fail "status: $(night status)"
+night status | grep -q 'on trial  night 1, 50 %' || fail "status: $(night status)"
+said_ '50 % of the conversations try night 1'
+
+# a conversation keeps its version; its users reject what the trial answers and like the rest
+counts=(0 0)
+for ((q = 0; q < 100; q++)); do
+    ! grep -q 'the trial of night 1 ended' said || break
+    ask "What is the number $q good for?"
+    [ "$kept" = 1 ] || continue
+    counts[tried]=$((counts[tried] + 1))
+    if [ "$tried" = 1 ]; then rate 1; else rate 5; fi
+    [ "${counts[1]}" -lt 8 ] || [ "${counts[0]}" -lt 8 ] || break
+done
+[ "${counts[1]}" -gt 0 ] || fail "no conversation tried the night: ${counts[*]}"
+[ "${counts[0]}" -gt 0 ] || fail "all conversations tried the night: ${counts[*]}"
+said_ 'the trial of night 1 ended: rolled back'
+night report 1 | grep -q 'rolled back: users reject its answers' || fail "report: $(night report 1)"
+! night status | grep -q 'on trial' || fail "a trial goes on: $(night status)"
+night status | grep -q 'serving   the model as it is' || fail "rolled back: $(night status)"
+said_ 'requests use the model without files of a night now'
+for ((q = 0; q < 12; q++)); do
+    ask "What is the number $q good for?"
+    [ "$tried" = 0 ] || fail "a version that was rolled back answers: $(cat head)"
+done
+
+# nobody rejects the second one: at the end of its time it serves everybody
+night "${run[@]}" >ran || fail "night: $(cat ran)"
+said_ '50 % of the conversations try night 2'
+python3 - <<'PY'
+import json, os
+t = json.load(open("nights/trial"))
+assert t["night"] == 2 and 3600 < t["until"] - t["from"] < 86400, t
+t["until"] = t["from"]
+json.dump(t, open("trial.new", "w"))
+os.rename("trial.new", "nights/trial")
+PY
+said_ 'the trial of night 2 ended: it serves all conversations'
+said_ 'requests use the files of night 2 now'
+ask 'Where does Miravik live?'
+[ "$tried" = 2 ] || fail "what was promoted is not used: $(cat head)"
+night status | grep -q 'serving   night 2' || fail "status: $(night status)"
+night report 2 | grep -q 'of the conversations: promoted' || fail "report: $(night report 2)"
+night rollback | grep -q 'serves as it is' || fail "rollback"
+
+# by hand, a damaged file, and a clock that was set back
+night "${run[@]}" >ran || fail "night: $(cat ran)"
+night rollback | grep -q 'the trial of night 3 ended' || fail "rollback of a trial"
+echo '{' >nights/trial
+night status | grep -q 'serving   the model as it is' || fail "status with a damaged trial: $(night status)"
+echo '{"night":3,"share":0.5,"from":99999999999,"until":99999999999}' >nights/trial
+said_ 'the trial of night 3 ended: it serves all conversations'
