@@ -1,5 +1,7 @@
 #include "backend/learned.h"
 
+#include <string.h>
+
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -16,7 +18,18 @@ void learned_version_free(struct learned_version *v) {
     if (v->table) engram_table_close(v->table);
     for (int32_t i = 0; i < v->n_copy; i++) lora_close(v->copies[i]);
     if (v->lora) lora_close(v->lora);
+    mem_free(v->rules);
     mem_free(v);
+}
+
+json_t *learned_messages(const char *rules, json_t *messages) {
+    const char *first = json_string_value(json_object_get(json_array_get(messages, 0), "role"));
+    bool has_own = first && (!strcmp(first, "system") || !strcmp(first, "developer"));
+    if (!rules || !*rules || has_own || !json_is_array(messages)) return json_incref(messages);
+    json_t *all = json_pack("[{s:s,s:s}]", "role", "system", "content", rules);
+    if (!all || !json_array_extend(all, messages)) return all;
+    json_decref(all);
+    return NULL;
 }
 
 int learned_new(struct learned **out, struct err *e) {

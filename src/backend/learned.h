@@ -1,5 +1,5 @@
-/* learned.h: the learned files that a running server uses: an n-gram table and an adapter. They are switched
- * atomically.
+/* learned.h: the learned files that a running server uses: an n-gram table, an adapter and rules.
+ * They are switched atomically.
  *
  * A request takes the current version when it is prepared and uses it until it ends. So one answer never mixes two
  * versions, and a replaced version is closed only after its last request. During a trial, a share of the
@@ -7,6 +7,7 @@
 #ifndef CHIMERE_BACKEND_LEARNED_H
 #define CHIMERE_BACKEND_LEARNED_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -20,11 +21,16 @@ struct learned_version {
     struct lora *lora;             /* owned; NULL: none */
     struct lora *copies[GPUS_MAX]; /* owned: the adapter for further copies of the model */
     int32_t n_copy;
+    char *rules;   /* owned: system message of requests without one; NULL: none */
     int32_t n_use; /* private to learned.c, like the next */
     struct learned_version *next;
 };
 /* Closes the files; v may be NULL. */
 void learned_version_free(struct learned_version *v);
+
+/* Returns a new reference to the messages, with `rules` as their system message if they have none of their own. rules
+ * may be NULL. NULL: out of memory. */
+json_t *learned_messages(const char *rules, json_t *messages);
 
 struct learned;
 int learned_new(struct learned **out, struct err *e);

@@ -59,6 +59,7 @@ struct local_run {
     _Atomic int32_t n_open;
     struct ngram_memory *memory;     /* owned; NULL: not requested */
     struct learned_version *version; /* lease; NULL: no learned files */
+    json_t *messages;                /* owned: the request's, with learned rules; NULL: no rules */
     _Atomic bool cancelled;
     int32_t n_choice;
     struct choice choices[REQUEST_MAX_CHOICES];
@@ -486,13 +487,24 @@ static int set_grammar(struct local *l, struct local_run *r, struct err *e) {
     return 0;
 }
 
+/* Encodes the prompt; a user's request without a system message gets the rules that a night learned. */
+static int encode_ruled(struct local *l, struct local_run *r, size_t *n, bool *in_think,
+                        struct err *e) {
+    struct request a = *r->request;
+    if (r->version && a.rules && a.messages)
+        r->messages = learned_messages(r->version->rules, a.messages);
+    if (r->messages) a.messages = r->messages;
+    return encode(l, &a, &r->images, NULL, &r->ids, n, in_think, e);
+}
+
 static int set_up(struct local *l, struct local_run *r, struct err *e) {
     const struct request *a = r->request;
     size_t n = 0;
     bool in_think;
     if (a->n < 1 || a->n > REQUEST_MAX_CHOICES)
         return err_set(e, CHIMERE_EINVAL, "n: expected 1 to %d, got %d", REQUEST_MAX_CHOICES, a->n);
-    int rc = encode(l, a, &r->images, NULL, &r->ids, &n, &in_think, e);
+    r->version = learned_take(l->model.learned, conversation_of(a));
+    int rc = encode_ruled(l, r, &n, &in_think, e);
     if (rc) return rc;
     if (!n || n > INT32_MAX)
         return err_set(e, CHIMERE_EINVAL, "prompt: expected at least one token");
@@ -542,7 +554,6 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
         r->params.parse = &r->parse;
     }
     rc = set_grammar(l, r, e);
-    r->version = learned_take(l->model.learned, conversation_of(a));
     if (!rc) rc = set_loras(l, r, e);
     if (!rc) rc = set_experts(l, r, e);
     if (!rc) rc = ban_calls(l, r, e);
@@ -564,6 +575,7 @@ static void local_free(struct generation *base) {
     ngram_memory_close(r->memory);
     learned_return(local_of(base->backend)->model.learned, r->version);
     mem_free(r->bias);
+    json_decref(r->messages);
     mem_free(r);
 }
 

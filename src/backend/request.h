@@ -76,6 +76,7 @@ struct request {
     const char *owner;
     /* only requests of the same scope share cached states and answers; 0: default */
     uint64_t scope;
+    bool rules;    /* a user's request: it gets the rules of a night (learned.h) */
     bool no_cache; /* cache_prompt false: evaluate the whole prompt */
     bool keep_end; /* the answer will be continued from its exact end, possibly several times */
     int32_t slot;  /* id_slot, -1: any */

@@ -1,11 +1,15 @@
 #include "learn/arm.h"
 
+#include "backend/learned.h"
+#include "base/mem.h"
 #include "engine/ngram_memory.h"
 #include "eval/harness.h"
+#include "learn/playbook.h"
 
 struct suite { /* state for the callbacks of a run */
     const struct night_host *host;
     struct engram_table *table; /* owned; NULL: none */
+    char *rules;                /* owned: text of the playbook; NULL: none */
     const struct windows_turn *turn;
 };
 
@@ -19,8 +23,13 @@ static int remember(void *ud, const json_t *messages, struct ngram_memory **out,
 
 static int encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t **ids, size_t *n,
                   struct err *e) {
-    const struct night_host *h = ((struct suite *)ud)->host;
-    return h->encode(h->ud, messages, tools, think, ids, n, e);
+    const struct suite *s = ud;
+    const struct night_host *h = s->host;
+    json_t *all = learned_messages(s->rules, messages);
+    if (!all) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = h->encode(h->ud, all, tools, think, ids, n, e);
+    json_decref(all);
+    return rc;
 }
 
 static int turn_of(void *ud, struct err *e) {
@@ -36,6 +45,7 @@ int arm_run(json_t **run, const struct night_host *h, const json_t *items,
     int rc = arm->table ? engram_table_open(&suite.table, arm->table, tok_hash(h->tok),
                                             (uint32_t)tok_n_vocab(h->tok), e)
                         : 0;
+    if (!rc && arm->playbook) rc = playbook_read(&suite.rules, arm->playbook, e);
     if (!rc && arm->adapter) rc = lora_open(&adapter, h->model, arm->adapter, e);
     const struct lora_use use = {.lora = adapter, .scale = 1};
     const struct eval_host eval = {.engine = h->engine,
@@ -50,5 +60,6 @@ int arm_run(json_t **run, const struct night_host *h, const json_t *items,
     if (!rc) rc = eval_run(run, items, &eval, h->model->name, e);
     if (adapter) lora_close(adapter);
     if (suite.table) engram_table_close(suite.table);
+    mem_free(suite.rules);
     return rc;
 }

@@ -5,8 +5,9 @@
 #include "eval/windows.h"
 #include "learn/night.h"
 
+enum { ARM_N_FILE = 3 };
 struct night_arm { /* paths of artefacts; NULL: none */
-    const char *table, *adapter;
+    const char *table, *adapter, *playbook;
 };
 
 /* *run: a new reference, as of eval_run. turn is called between groups of items; NULL: no waiting. Blocks. */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "backend/learned.h"
 #include "base/clock.h"
 #include "base/os/energy.h"
 #include "base/file.h"
@@ -22,7 +23,8 @@
 enum { MAX_STEPS = 8, MAX_PROMPT = FZOO_MAX_TOKENS / 2 };
 #define P_DOWN 0.10 /* if a skill gets worse with a p below this, the promotion is refused */
 
-const struct night_step *const night_steps[] = {&night_step_engram, &night_step_lora, NULL};
+const struct night_step *const night_steps[] = {&night_step_engram, &night_step_lora,
+                                                &night_step_prompts, NULL};
 
 void night_gain_of(struct night_gain *g, const double *before, const double *after, size_t n) {
     *g = (struct night_gain){.n = n};
@@ -105,13 +107,18 @@ struct windows_turn night_turn(struct night *x) {
 
 /* ---- tokenizing the day's texts ---- */
 
-static int encode_item(struct night *x, size_t i, struct err *e) {
+int night_encode_item(struct night *x, size_t i, const char *system, struct fzoo_sample *out,
+                      struct err *e) {
     const struct night_host *h = x->host;
     const struct learn_item *item = &x->day.v[i];
     int32_t *prompt = NULL, *answer = NULL, *all = NULL;
     size_t n_prompt = 0, n_answer = 0;
-    json_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", item->question);
-    if (!messages) return 0; /* the text is not UTF-8 */
+    *out = (struct fzoo_sample){.n_tok = 0};
+    json_t *question = json_pack("[{s:s,s:s}]", "role", "user", "content", item->question);
+    if (!question) return 0; /* the text is not UTF-8 */
+    json_t *messages = learned_messages(system, question);
+    json_decref(question);
+    if (!messages) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = h->encode(h->ud, messages, NULL, false, &prompt, &n_prompt, e);
     json_decref(messages);
     if (!rc)
@@ -127,7 +134,7 @@ static int encode_item(struct night *x, size_t i, struct err *e) {
         memcpy(all + n_prompt, answer, n_answer * sizeof *all);
         int32_t n = (int32_t)(n_prompt + n_answer);
         if (tok_eos(h->tok) >= 0) all[n++] = tok_eos(h->tok);
-        x->samples[i] = (struct fzoo_sample){all, n, (int32_t)n_prompt};
+        *out = (struct fzoo_sample){all, n, (int32_t)n_prompt};
     }
     mem_free(prompt);
     mem_free(answer);
@@ -138,7 +145,8 @@ static int encode_day(struct night *x, struct err *e) {
     x->samples = mem_alloc_array(x->day.n + 1, sizeof *x->samples);
     if (!x->samples) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = 0;
-    for (size_t i = 0; !rc && i < x->day.n; i++) rc = encode_item(x, i, e);
+    for (size_t i = 0; !rc && i < x->day.n; i++)
+        rc = night_encode_item(x, i, NULL, &x->samples[i], e);
     return rc;
 }
 
@@ -164,6 +172,16 @@ static int suite_turn(void *ud, struct err *e) {
 static int run_suites(struct night *x, const struct night_arm *arm, json_t **run, struct err *e) {
     const struct windows_turn turn = {.fn = suite_turn, .ud = x};
     return arm_run(run, x->host, x->items, arm, x->host->is_shared ? &turn : NULL, e);
+}
+
+int night_answers(struct night *x, const json_t *items, json_t **run, struct err *e) {
+    const struct night_arm none = {.table = NULL};
+    const struct windows_turn turn = {.fn = suite_turn, .ud = x};
+    bool is_shared = x->host->is_shared;
+    give_back(x);
+    int rc = arm_run(run, x->host, items, &none, is_shared ? &turn : NULL, e);
+    if (!rc && is_shared) rc = take_device(x, e);
+    return rc;
 }
 
 /* Returns the name of a skill that got worse; NULL: none. */
@@ -210,7 +228,8 @@ static int check_steps(const char *steps, struct err *e) {
         const struct night_step *const *s = night_steps;
         while (*s && (strlen((*s)->name) != n || memcmp((*s)->name, at, n) != 0)) s++;
         if (!*s)
-            return err_set(e, CHIMERE_EINVAL, "steps: expected names of engram, lora; got \"%.*s\"",
+            return err_set(e, CHIMERE_EINVAL,
+                           "steps: expected names of engram, lora, prompts; got \"%.*s\"",
                            (int)(n < 40 ? n : 40), at);
         at += n + (at[n] == ',');
     }
@@ -260,21 +279,21 @@ static void judge_gains(struct proposal *v, size_t n) {
 
 /* Returns the current artefacts, with those of the proposals in `mask` in place of the old ones. */
 static struct night_arm arm_of(const struct night *x, const struct proposal *v, size_t n,
-                               unsigned mask, char paths[2][NIGHTS_MAX_PATH]) {
-    const struct night_step *steps[] = {&night_step_engram, &night_step_lora};
-    const char *of[2];
-    for (int k = 0; k < 2; k++) {
+                               unsigned mask, char paths[ARM_N_FILE][NIGHTS_MAX_PATH]) {
+    const struct night_step *steps[] = {&night_step_engram, &night_step_lora, &night_step_prompts};
+    const char *of[ARM_N_FILE];
+    for (int k = 0; k < ARM_N_FILE; k++) {
         of[k] = night_live(x, steps[k]->artefact, paths[k], NIGHTS_MAX_PATH) ? paths[k] : NULL;
         for (size_t i = 0; i < n; i++)
             if (mask >> i & 1 && !strcmp(v[i].step->name, steps[k]->name)) of[k] = v[i].path;
     }
-    return (struct night_arm){.table = of[0], .adapter = of[1]};
+    return (struct night_arm){.table = of[0], .adapter = of[1], .playbook = of[2]};
 }
 
 /* Runs the suites with the proposals of `mask`. *passes: nothing got worse. */
 static int try_arm(struct night *x, struct proposal *v, size_t n, unsigned mask,
                    const json_t *before, json_t *record, bool *passes, struct err *e) {
-    char paths[2][NIGHTS_MAX_PATH];
+    char paths[ARM_N_FILE][NIGHTS_MAX_PATH];
     struct night_arm arm = arm_of(x, v, n, mask, paths);
     json_t *after = NULL, *compare = NULL;
     say(x, "gate: the general suites with what was proposed");
@@ -303,7 +322,7 @@ static int try_arm(struct night *x, struct proposal *v, size_t n, unsigned mask,
 /* Sets *chosen to the mask of the proposals that pass: all together, or else the first one that passes alone. */
 static int choose(struct night *x, struct proposal *v, size_t n, json_t *record, unsigned *chosen,
                   struct err *e) {
-    char paths[2][NIGHTS_MAX_PATH];
+    char paths[ARM_N_FILE][NIGHTS_MAX_PATH];
     unsigned all = 0;
     json_t *before = NULL;
     bool passes = false;

@@ -42,11 +42,17 @@ struct night_step {
 };
 extern const struct night_step *const night_steps[]; /* NULL-terminated */
 
-extern const struct night_step night_step_engram, night_step_lora;
+extern const struct night_step night_step_engram, night_step_lora, night_step_prompts;
 
 /* Collects the usable samples of the day, for training or held out. The samples are views; free *v with mem_free. */
 int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, size_t *n,
                   struct err *e);
+/* Tokenizes answer i of the day after a system message (NULL: none). out->n_tok is 0 if it is too long; free out->tokens
+ * with mem_free. */
+int night_encode_item(struct night *x, size_t i, const char *system, struct fzoo_sample *out,
+                      struct err *e);
+/* Lets the model answer items, without learned files; *run: a new reference, as of eval_run. */
+int night_answers(struct night *x, const json_t *items, json_t **run, struct err *e);
 bool night_goes_on(const struct night *x);
 /* Returns the callback for every forward pass of a step: it waits while a user's request needs the device. Its ud
  * is x. */

@@ -8,6 +8,7 @@
 #include "engine/lease.h"
 #include "learn/night_step.h"
 #include "learn/nights.h"
+#include "learn/playbook.h"
 #include "learn/trial.h"
 #include "model/model.h"
 
@@ -101,6 +102,8 @@ static int open_version(const struct serving *s, const struct nights *n, const j
                                e);
     if (!rc && path_of(n, artefacts, night_step_lora.artefact, path))
         rc = open_adapter(s, v, path, e);
+    if (!rc && path_of(n, artefacts, night_step_prompts.artefact, path))
+        rc = playbook_read(&v->rules, path, e);
     if (rc) learned_version_free(v);
     else *out = v;
     return rc;

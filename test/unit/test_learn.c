@@ -20,6 +20,7 @@
 #include "learn/trial.h"
 #include "learn/night_step.h"
 #include "learn/own.h"
+#include "learn/playbook.h"
 #include "learn/schedule.h"
 #include "learn/votes.h"
 #include "scratch.h"
@@ -387,6 +388,73 @@ static void shares_are_compared_exactly(void **state) {
     assert_float_equal(gate_fisher(0, 0, 3, 5), 1, 1e-12);
 }
 
+/* ---- playbooks ---- */
+
+static void playbooks_change_by_one_bullet(void **state) {
+    (void)state;
+    char path[256], *text;
+    json_t *none = json_array(), *back;
+    json_t *a = playbook_with(none, "Be brief."), *b = playbook_with(a, "Name the town.");
+    assert_int_equal(json_array_size(none), 0);
+    assert_int_equal(json_array_size(a), 1); /* a change leaves the old version as it is */
+    assert_null(playbook_with(b, "be BRIEF"));
+    assert_null(playbook_with(b, ""));
+    assert_null(playbook_with(b, "\xff"));
+    json_t *c = playbook_with(none, "End with thanks."), *all = playbook_merge(c, b);
+    text = playbook_text(all);
+    assert_string_equal(text, "- End with thanks.\n- Be brief.\n- Name the town.");
+    mem_free(text);
+    json_t *less = playbook_without(all, 1);
+    assert_null(playbook_without(all, 3));
+    snprintf(path, sizeof path, "%s/playbook.json", scratch);
+    assert_int_equal(playbook_save(less, path, NULL), 0);
+    assert_int_equal(playbook_load(&back, path, NULL), 0);
+    assert_true(json_equal(back, less));
+    json_decref(back);
+    assert_int_equal(playbook_read(&text, path, NULL), 0);
+    assert_string_equal(text, "- End with thanks.\n- Name the town.");
+
+    /* a request's own system message stays alone */
+    json_t *user = json_pack("[{s:s,s:s}]", "role", "user", "content", "q");
+    json_t *own = json_pack("[{s:s,s:s}]", "role", "system", "content", "s");
+    json_t *ruled = learned_messages(text, user), *kept = learned_messages(text, own);
+    assert_int_equal(json_array_size(ruled), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(ruled, 0), "content")),
+                        text);
+    assert_ptr_equal(kept, own);
+    json_t *plain = learned_messages(NULL, user);
+    assert_ptr_equal(plain, user);
+    mem_free(text);
+    json_t *made[] = {none, a, b, c, all, less, user, own, ruled, kept, plain};
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) json_decref(made[i]);
+
+    static const char *const damaged[] = {"", "[]", "{\"version\":1}",
+                                          "{\"version\":2,\"bullets\":[]}",
+                                          "{\"version\":1,\"bullets\":[{\"text\":7}]}"};
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        scratch_put_bytes("playbook.json", damaged[i], strlen(damaged[i]));
+        assert_int_equal(playbook_load(&back, path, NULL), CHIMERE_EFORMAT);
+    }
+}
+
+static void playbooks_are_bounded(void **state) {
+    (void)state;
+    char text[PLAYBOOK_MAX_BULLET + 2];
+    json_t *p = json_array();
+    memset(text, 'a', sizeof text);
+    text[PLAYBOOK_MAX_BULLET + 1] = 0;
+    assert_null(playbook_with(p, text));
+    for (int i = 0; i < PLAYBOOK_MAX_BULLETS; i++) {
+        snprintf(text, sizeof text, "rule %d", i);
+        json_t *next = playbook_with(p, text);
+        assert_non_null(next);
+        json_decref(p);
+        p = next;
+    }
+    assert_null(playbook_with(p, "one more"));
+    json_decref(p);
+}
+
 /* ---- the trial of a night ---- */
 
 static void rated(struct store *s, int64_t night, int n, int32_t rating) {
@@ -627,7 +695,7 @@ struct sleeper {
 static int64_t sleeper_now(void *ud) { return ((struct sleeper *)ud)->now; }
 static int sleeper_run(void *ud, const struct night_clock *c, const char *steps, struct err *e) {
     struct sleeper *s = ud;
-    s->n_odd += strcmp(steps, "engram,lora") != 0; /* both were missed: one night */
+    s->n_odd += strcmp(steps, "engram,lora,prompts") != 0; /* all were missed: one night */
     s->n_run++;
     while (s->holds && night_clock_goes_on(c)) usleep(1000);
     return s->holds ? err_set(e, CHIMERE_ECANCELLED, "stopped") : 0;
@@ -679,6 +747,8 @@ int main(void) {
         cmocka_unit_test(clock_jumps_are_one_night),
         cmocka_unit_test(shares_are_compared_exactly),
         cmocka_unit_test(a_trial_ends_by_ratings_or_time),
+        cmocka_unit_test(playbooks_change_by_one_bullet),
+        cmocka_unit_test(playbooks_are_bounded),
         cmocka_unit_test(own_items_are_kept),
         cmocka_unit_test(candidates_are_corrected),
         cmocka_unit_test(gains_have_intervals),

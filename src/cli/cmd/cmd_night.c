@@ -35,7 +35,7 @@ const struct cfg_opt night_options[] = {
      "folder of nights (default: night in the user's data directory)"},
     {"db", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
      "store with the answers (default: chimere.db in the user's data directory)"},
-    {"steps", 0, CFG_STR, "LIST", NULL, 0, 0, NULL, "of engram,lora (default: all)"},
+    {"steps", 0, CFG_STR, "LIST", NULL, 0, 0, NULL, "of engram,lora,prompts (default: all)"},
     {"budget", 0, CFG_STR, "TIME", "30m", 0, 0, NULL, "time of a night, such as 30m or 2h"},
     {"least-worth", 0, CFG_FLOAT, "W", "0.75", 0, 1, NULL, "of answers that are learned, 0 to 1"},
     {"suite-items", 'n', CFG_INT, "N", "20", 1, EVAL_MAX_ITEMS, NULL,

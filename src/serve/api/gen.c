@@ -572,6 +572,7 @@ void gen_go(struct gen *g) {
     struct gen_run *x = run_of(g);
     struct err e = {0};
     g->request.progress = g->stream && g->progress;
+    g->request.rules = true;
     x->is_harvested = harvest_wants(g->r->s->harvest, g);
     if (prepare(x, &e) || is_short(x->shortages, &e)) {
         gen_fail(g, &e);
