@@ -25,7 +25,7 @@ struct sketch {
 struct collector {
     struct learn_day *day;
     struct sketch *sketches; /* owned; one per element of day->v */
-    int64_t after;
+    struct learn_spans hidden;
     double least;
     struct err *e;
 };
@@ -139,9 +139,14 @@ static int each(void *ud, const struct store_quality *q) {
     struct collector *c = ud;
     struct learn_day *d = c->day;
     if (!q->question || !q->answer) return 0;
+    for (size_t i = 0; i < c->hidden.n; i++)
+        if (q->at_ms >= c->hidden.v[i].from_ms && q->at_ms < c->hidden.v[i].to_ms) {
+            d->n_hidden++;
+            return 0;
+        }
     double worth = store_quality_worth(q);
     int rc = votes_add(d->votes, q, c->e);
-    if (rc || q->id <= c->after) return rc;
+    if (rc) return rc;
     if (q->id > d->last_id) d->last_id = q->id;
     d->n_read++;
     if (!(worth >= c->least)) {
@@ -208,11 +213,11 @@ static int settle(struct collector *c, struct err *e) {
     return rc;
 }
 
-int learn_collect(struct learn_day *out, struct store *store, int64_t after, double least,
-                  struct err *e) {
+int learn_collect(struct learn_day *out, struct store *store, struct learn_spans hidden,
+                  double least, struct err *e) {
     *out = (struct learn_day){.last_id = 0};
     out->v = mem_alloc_array(COLLECT_MAX_ITEMS, sizeof *out->v);
-    struct collector c = {.day = out, .after = after, .least = least, .e = e};
+    struct collector c = {.day = out, .hidden = hidden, .least = least, .e = e};
     c.sketches = mem_alloc_array(COLLECT_MAX_ITEMS, sizeof *c.sketches);
     int rc = out->v && c.sketches ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = votes_new(&out->votes, e);

@@ -30,6 +30,15 @@ struct learn_item {
     bool is_rated; /* by a user, not only by the verifier */
 };
 
+/* A time whose answers are not learned: from_ms <= at_ms < to_ms. */
+struct learn_span {
+    int64_t from_ms, to_ms;
+};
+struct learn_spans {
+    const struct learn_span *v; /* borrowed; may be NULL */
+    size_t n;
+};
+
 struct votes;
 
 struct learn_day {
@@ -40,12 +49,13 @@ struct learn_day {
     size_t n_contested,
         n_suspect;       /* left out: answers that users dispute; unrated ones, see above */
     int64_t last_id;     /* 0: no rows */
+    size_t n_hidden;     /* rows within the hidden times */
     struct votes *votes; /* owned */
 };
 
-/* Collects rows with an id above `after` and a worth of at least `least`; at most the newest COLLECT_MAX_ITEMS. */
-int learn_collect(struct learn_day *out, struct store *store, int64_t after, double least,
-                  struct err *e);
+/* Collects rows outside of `hidden` with a worth of at least `least`; at most the newest COLLECT_MAX_ITEMS. */
+int learn_collect(struct learn_day *out, struct store *store, struct learn_spans hidden,
+                  double least, struct err *e);
 void learn_day_fini(struct learn_day *d);
 
 /* Writes the name under which artefacts record the owner "KEY" or "KEY\tUSER": "night/HASH" or "night/HASH/HASH".

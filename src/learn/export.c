@@ -25,7 +25,7 @@ int learn_export_sft(FILE *f, struct store *store, double least, struct learn_ex
                      struct err *e) {
     struct learn_day day;
     *out = (struct learn_exported){.n_line = 0};
-    int rc = learn_collect(&day, store, 0, least, e);
+    int rc = learn_collect(&day, store, (struct learn_spans){NULL, 0}, least, e);
     if (rc) return rc;
     out->n_held = day.n_held;
     out->n_secret = day.n_secret;
@@ -115,7 +115,7 @@ int learn_export_dpo(FILE *f, struct store *store, double gap, struct learn_expo
                      struct err *e) {
     *out = (struct learn_exported){.n_line = 0};
     struct learn_day day;
-    int rc = learn_collect(&day, store, 0, 0, e);
+    int rc = learn_collect(&day, store, (struct learn_spans){NULL, 0}, 0, e);
     if (rc) return rc;
     struct pairs p = {.f = f, .out = out, .votes = day.votes, .e = e};
     p.seen = mem_alloc_array(COLLECT_MAX_ITEMS, sizeof *p.seen);

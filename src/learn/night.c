@@ -19,7 +19,10 @@
 #include "learn/night_step.h"
 #include "learn/own.h"
 #include "learn/trial.h"
+#include "learn/votes.h"
 
+/* hidden times; least questions that users rated again before a day can count as hostile */
+enum { MAX_HIDDEN = 366, LEAST_REVERSALS = 12 };
 enum { MAX_STEPS = 8, MAX_PROMPT = FZOO_MAX_TOKENS / 2 };
 #define P_DOWN 0.10 /* if a skill gets worse with a p below this, the promotion is refused */
 
@@ -502,6 +505,61 @@ static int end_trial(struct night *x, struct err *e) {
     return rc;
 }
 
+/* Returns the times that earlier nights hid, from the newest record, in *v, owned; and when that night began. */
+static int hidden_times(const struct night *x, struct learn_span **v, size_t *n, int64_t *since_ms,
+                        struct err *e) {
+    json_t *last = NULL, *row;
+    size_t i;
+    *n = 0;
+    *since_ms = 0;
+    *v = mem_alloc_array(MAX_HIDDEN + 1, sizeof **v);
+    int rc = *v ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc && nights_last(x->nights))
+        rc = nights_read(x->nights, nights_last(x->nights), &last, e);
+    json_array_foreach(json_object_get(last, "hidden"), i, row) if (*n < MAX_HIDDEN)(*v)[(*n)++] =
+        (struct learn_span){json_integer_value(json_array_get(row, 0)),
+                            json_integer_value(json_array_get(row, 1))};
+    *since_ms = 1000 * json_integer_value(json_object_get(last, "at"));
+    json_decref(last);
+    return rc;
+}
+
+/* Returns true if most of the answers that users accepted before are rejected since the last night. Honest users change
+ * their mind about some; hostile ones about most. */
+static bool is_hostile(const struct night *x, int64_t since_ms, json_t *record) {
+    size_t n = 0, n_reversed = 0;
+    if (since_ms > 0) votes_reversals(x->day.votes, since_ms, &n, &n_reversed);
+    bool is = n >= LEAST_REVERSALS && 2 * n_reversed > n;
+    if (is)
+        json_object_set_new(
+            record, "hostile",
+            json_pack("{s:I,s:I}", "questions", (json_int_t)n, "reversed", (json_int_t)n_reversed));
+    return is;
+}
+
+/* Collects the day's answers. A hostile day is hidden, from this night and all later ones. */
+static int collect_day(struct night *x, json_t *record, struct err *e) {
+    struct learn_span *v;
+    size_t n;
+    int64_t since_ms;
+    double least = x->params->least_worth;
+    int rc = hidden_times(x, &v, &n, &since_ms, e);
+    if (!rc) rc = learn_collect(&x->day, x->host->store, (struct learn_spans){v, n}, least, e);
+    if (!rc && n < MAX_HIDDEN && is_hostile(x, since_ms, record)) {
+        say(x, "since the last night, users reject most of what they accepted before: not learned");
+        v[n++] = (struct learn_span){since_ms, 1000 * x->params->now_s};
+        learn_day_fini(&x->day);
+        rc = learn_collect(&x->day, x->host->store, (struct learn_spans){v, n}, least, e);
+    }
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list,
+                              json_pack("[I,I]", (json_int_t)v[i].from_ms, (json_int_t)v[i].to_ms));
+    json_object_set_new(record, "hidden", list);
+    mem_free(v);
+    return rc;
+}
+
 static void close_night(struct night *x) {
     json_decref(x->items);
     json_decref(x->base);
@@ -533,7 +591,7 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
     int rc = *record ? check_steps(p.steps, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = end_trial(&x, e);
     if (!rc) rc = check_model(&x, *record, e);
-    if (!rc) rc = learn_collect(&x.day, h->store, 0, p.least_worth, e);
+    if (!rc) rc = collect_day(&x, *record, e);
     if (!rc) rc = add_own(&x, *record, e);
     if (!rc) json_object_set_new(*record, "read", day_json(&x.day));
     if (!rc) rc = make_scratch(&x, e);

@@ -15,8 +15,8 @@ enum { ROUNDS = 4, LEAST_VOTES = 4 /* of a user before trust is judged */ };
 
 struct vote {
     uint64_t question, answer, owner; /* owner 0: the verifier */
-    double value;                     /* -1 .. 1 */
-    int64_t at_ms;
+    double value, first;              /* -1 .. 1; first: of an older vote by the same user */
+    int64_t at_ms, last_ms;
     size_t order, who; /* who: index in users */
 };
 
@@ -63,7 +63,9 @@ int votes_add(struct votes *v, const struct store_quality *q, struct err *e) {
                                .owner = rated ? hash_bytes(owner, strlen(owner), 5) | 1 : 0,
                                .value = rated ? value : VERIFIER_WEIGHT * value,
                                .at_ms = q->at_ms,
+                               .last_ms = q->at_ms,
                                .order = v->n};
+    v->v[v->n].first = v->v[v->n].value;
     v->n++;
     return 0;
 }
@@ -94,6 +96,7 @@ static void drop_repeats(struct votes *v) {
         }
         if (b.owner || b.value > a->value) a->value = b.value;
         if (b.at_ms < a->at_ms) a->at_ms = b.at_ms;
+        if (b.at_ms > a->last_ms) a->last_ms = b.at_ms;
     }
     v->n = n;
 }
@@ -128,7 +131,10 @@ static void share_voices(struct votes *v) {
         end = end_of(v, begin, false);
         for (size_t i = begin; i < end; i++) v->users[v->v[i].who].n++;
         for (size_t i = begin; i < end; i++)
-            if (v->v[i].owner) v->v[i].value /= v->users[v->v[i].who].n;
+            if (v->v[i].owner) {
+                v->v[i].value /= v->users[v->v[i].who].n;
+                v->v[i].first /= v->users[v->v[i].who].n;
+            }
         for (size_t i = begin; i < end; i++) v->users[v->v[i].who].n = 0;
     }
 }
@@ -203,6 +209,42 @@ enum votes_result votes_result(const struct votes *v, uint64_t question, uint64_
     double own, d = lead(v, at, begin, end, v->n_user, &own);
     if (own <= SAME_SUPPORT || d < -SAME_SUPPORT) return VOTES_LOST;
     return d <= SAME_SUPPORT ? VOTES_CONTESTED : VOTES_WON;
+}
+
+/* Returns the support by users for the answer of the votes [from, to), since a time or before it. */
+static double rated(const struct votes *v, size_t from, size_t to, int64_t since_ms,
+                    bool is_since) {
+    double sum = 0;
+    for (size_t i = from; i < to; i++) {
+        const struct vote *a = &v->v[i];
+        if (!a->owner) continue;
+        if (is_since && a->last_ms >= since_ms) sum += a->value;
+        if (!is_since && a->at_ms < since_ms) sum += a->last_ms < since_ms ? a->value : a->first;
+    }
+    return sum;
+}
+
+void votes_reversals(const struct votes *v, int64_t since_ms, size_t *n, size_t *n_reversed) {
+    *n = *n_reversed = 0;
+    for (size_t begin = 0, end; begin < v->n; begin = end) {
+        double old = 0, now = 0, others = 0;
+        end = end_of(v, begin, false);
+        for (size_t i = begin, next; i < end; i = next) {
+            next = end_of(v, i, true);
+            double before = rated(v, i, next, since_ms, false);
+            double since = rated(v, i, next, since_ms, true);
+            if (before > old) {
+                others = now > others ? now : others;
+                old = before;
+                now = since;
+            } else if (since > others) {
+                others = since;
+            }
+        }
+        if (!(old > 0) || (!(fabs(now) > 0) && !(others > 0))) continue;
+        ++*n;
+        *n_reversed += now < 0 || others > now;
+    }
 }
 
 int64_t votes_first_ms(const struct votes *v, uint64_t question) {

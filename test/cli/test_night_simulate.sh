@@ -36,6 +36,7 @@ attacked peace
 attacked documents --poison-from 2 --documents 20
 attacked flattery --poison-from 2 --flattery 20
 attacked hostile --poison-from 2 --hostile 0.3
+attacked enemies --poison-from 2 --hostile 1
 # nothing was learned from pasted documents and flattery: the same table, bit for bit
 cmp peace/nights/live/night.engram documents/nights/live/night.engram || fail "pasted documents taught something"
 cmp peace/nights/live/night.engram flattery/nights/live/night.engram || fail "flattery taught something"
@@ -45,6 +46,12 @@ for name in ("documents", "flattery"):
     (rows,) = sqlite3.connect(name + "/day.db").execute("SELECT count(*) FROM quality WHERE owner = 'key-attacker'").fetchone()
     suspect = json.load(open(name + ".json"))["days"][2]["read"]["suspect"]
     assert rows == 20 and suspect > 0, (name, rows, suspect)
-peace, hostile = (json.load(open(f + ".json"))["exam"]["total"] for f in ("peace", "hostile"))
-assert peace["b"] > 0 and hostile["b"] >= peace["b"] - 0.1, (peace, hostile)
+peace, hostile, enemies = (json.load(open(f + ".json")) for f in ("peace", "hostile", "enemies"))
+assert peace["exam"]["total"]["b"] > 0, peace["exam"]
+assert hostile["exam"]["total"]["b"] >= peace["exam"]["total"]["b"] - 0.1, (peace["exam"], hostile["exam"])
+# a day on which everybody lies is not learned: the exam stays as it was after the first day
+night = json.load(open("enemies/nights/nights/000002.json"))
+assert 2 * night["hostile"]["reversed"] > night["hostile"]["questions"] >= 12 and len(night["hidden"]) == 1, night
+for part in ("facts", "tool"):
+    assert enemies["days"][2][part] >= enemies["days"][1][part] - 0.1, enemies["days"]
 PY

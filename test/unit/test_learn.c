@@ -102,7 +102,7 @@ static void a_day_is_filtered(void **state) {
     add(s, "7", "empty", "", 0.9, 0);
     add(s, "8", NULL, NULL, 0.9, 0); /* without consent there are no texts */
     struct learn_day d;
-    assert_int_equal(learn_collect(&d, s, 0, 0.75, NULL), 0);
+    assert_int_equal(learn_collect(&d, s, (struct learn_spans){NULL, 0}, 0.75, NULL), 0);
     assert_int_equal(d.n, 3);
     assert_string_equal(d.v[0].answer, "In old Sago.");
     assert_string_equal(d.v[1].question, "Where does Ilo live?");
@@ -114,8 +114,10 @@ static void a_day_is_filtered(void **state) {
     assert_int_equal(d.n_secret, 1);
     assert_int_equal(d.last_id, 7);
     learn_day_fini(&d);
-    assert_int_equal(learn_collect(&d, s, 7, 0.75, NULL), 0);
+    const struct learn_span all = {0, INT64_MAX};
+    assert_int_equal(learn_collect(&d, s, (struct learn_spans){&all, 1}, 0.75, NULL), 0);
     assert_int_equal(d.n, 0);
+    assert_int_equal(d.n_hidden, 7);
     learn_day_fini(&d);
     store_close(s);
 }
@@ -185,6 +187,33 @@ static void hostile_users_lose_their_weight(void **state) {
 }
 
 /* Pasted texts and long flattery teach nothing on the verifier's word alone. */
+/* What users accepted on the first day is rejected, replaced, kept and not rated on the second. */
+static void reversals_are_counted(void **state) {
+    (void)state;
+    struct votes *v;
+    size_t n, reversed;
+    assert_int_equal(votes_new(&v, NULL), 0);
+    for (int i = 0; i < 4; i++) {
+        char question[8];
+        snprintf(question, sizeof question, "q%d", i);
+        vote(v, "ann", 1, question, "right", 5, NAN);
+    }
+    vote(v, "bob", 20, "q0", "right", 1, NAN);
+    vote(v, "bob", 20, "q1", "wrong", 5, NAN);
+    vote(v, "bob", 20, "q2", "right", 5, NAN);
+    vote(v, "bob", 20, "q3", "wrong", 0, 1); /* the verifier is not a user */
+    vote(v, "ann", 1, "q4", "right", 5, NAN);
+    vote(v, "ann", 20, "q4", "right", 1, NAN); /* the same user changes sides */
+    vote(v, "bob", 20, "new", "wrong", 5, NAN);
+    votes_count(v);
+    votes_reversals(v, 10, &n, &reversed);
+    assert_int_equal(n, 4);
+    assert_int_equal(reversed, 3);
+    votes_reversals(v, 30, &n, &reversed);
+    assert_int_equal(n, 0);
+    votes_free(v);
+}
+
 static void unrated_answers_are_suspect(void **state) {
     (void)state;
     struct store *s = open_store_at("suspect.db");
@@ -201,7 +230,7 @@ static void unrated_answers_are_suspect(void **state) {
     add(s, "p", pasted, "As it says.", 1, 0);
     add(s, "l2", "Tell me a long tale.", long_, 0.9, 5); /* a user wants it */
     struct learn_day d;
-    assert_int_equal(learn_collect(&d, s, 0, 0.75, NULL), 0);
+    assert_int_equal(learn_collect(&d, s, (struct learn_spans){NULL, 0}, 0.75, NULL), 0);
     assert_int_equal(d.n_suspect, 2);
     assert_int_equal(d.n, 11);
     learn_day_fini(&d);
@@ -756,6 +785,7 @@ int main(void) {
         cmocka_unit_test(versions_end_with_their_last_request),
         cmocka_unit_test(users_outvote_the_verifier),
         cmocka_unit_test(hostile_users_lose_their_weight),
+        cmocka_unit_test(reversals_are_counted),
         cmocka_unit_test(unrated_answers_are_suspect),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

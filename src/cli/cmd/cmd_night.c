@@ -111,6 +111,11 @@ static void print_record(const json_t *r) {
         real(read, "answers"), real(read, "learned"), real(read, "held_out"),
         real(read, "below_worth"), real(read, "duplicates"), real(read, "contested"),
         real(read, "suspect"), real(read, "secrets_masked"));
+    const json_t *hostile = json_object_get(r, "hostile");
+    if (hostile)
+        printf("  hostile   users rejected %.0f of %.0f answers that they had accepted: nothing of "
+               "this day is learned\n",
+               real(hostile, "reversed"), real(hostile, "questions"));
     json_array_foreach(json_object_get(r, "steps"), i, step) {
         const json_t *t = json_object_get(step, "target");
         bool promoted = json_is_true(json_object_get(step, "promoted"));
