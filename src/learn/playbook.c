@@ -103,3 +103,80 @@ int playbook_read(char **text, const char *path, struct err *e) {
     json_decref(bullets);
     return *text ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
+
+/* ---- DSPy's JSON ---- */
+
+#define QUESTION "Question: "
+#define ANSWER " Answer: "
+
+/* Returns a demonstration as {"question", "answer"}; NULL: the bullet is a rule. */
+static json_t *demo_of(const char *text) {
+    const char *answer = strstr(text, ANSWER);
+    size_t n = strlen(QUESTION);
+    if (strncmp(text, QUESTION, n) != 0 || !answer || answer < text + n) return NULL;
+    return json_pack("{s:b,s:s%,s:s}", "augmented", 0, "question", text + n,
+                     (size_t)(answer - text) - n, "answer", answer + strlen(ANSWER));
+}
+
+json_t *playbook_to_dspy(const json_t *bullets) {
+    struct buf b;
+    json_t *demos = json_array(), *out = NULL;
+    buf_init(&b, MAX_FILE);
+    for (size_t i = 0; i < json_array_size(bullets); i++) {
+        json_t *demo = demo_of(text_of(bullets, i));
+        if (demo) json_array_append_new(demos, demo);
+        else buf_printf(&b, "%s%s", b.n ? "\n" : "", text_of(bullets, i));
+    }
+    if (!b.failed)
+        out = json_pack("{s:{s:[],s:[],s:O,s:{s:s,s:[{s:s,s:s},{s:s,s:s}]},s:n},s:{s:{}}}",
+                        "answer", "traces", "train", "demos", demos, "signature", "instructions",
+                        b.n ? b.p : "", "fields", "prefix", "Question:", "description",
+                        "${question}", "prefix", "Answer:", "description", "${answer}", "lm",
+                        "metadata", "dependency_versions");
+    json_decref(demos);
+    buf_fini(&b);
+    return out;
+}
+
+static void take_lines(json_t *out, const char *text) {
+    while (text && *text) {
+        size_t n = strcspn(text, "\n");
+        if (n && n <= PLAYBOOK_MAX_BULLET) json_array_append_new(out, json_stringn(text, n));
+        text += n + (text[n] == '\n');
+    }
+}
+
+json_t *playbook_from_dspy(const json_t *program) {
+    json_t *out = json_array(), *predictor, *demo;
+    const char *name;
+    size_t i;
+    json_object_foreach((json_t *)(uintptr_t)program, name, predictor) {
+        const json_t *signature = json_object_get(predictor, "signature");
+        take_lines(out, json_string_value(json_object_get(signature, "instructions")));
+        json_array_foreach(json_object_get(predictor, "demos"), i, demo) {
+            const char *q = json_string_value(json_object_get(demo, "question"));
+            const char *a = json_string_value(json_object_get(demo, "answer"));
+            char text[PLAYBOOK_MAX_BULLET + 1];
+            int n = q && a ? snprintf(text, sizeof text, QUESTION "%s" ANSWER "%s", q, a) : 0;
+            if (n > 0 && n <= PLAYBOOK_MAX_BULLET) json_array_append_new(out, json_string(text));
+        }
+    }
+    return out;
+}
+
+int playbook_imported(json_t **texts, const char *path, struct err *e) {
+    char *text;
+    size_t size;
+    *texts = NULL;
+    int rc = file_read(path, MAX_FILE, &text, &size, e);
+    if (rc) return rc;
+    json_t *program = json_loadb(text, size, 0, NULL);
+    mem_free(text);
+    *texts = playbook_from_dspy(program);
+    json_decref(program);
+    if (json_array_size(*texts)) return 0;
+    json_decref(*texts);
+    *texts = NULL;
+    return err_set(e, CHIMERE_EFORMAT, "%s: expected a program of DSPy with instructions or demos",
+                   path);
+}

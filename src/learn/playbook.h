@@ -30,5 +30,12 @@ json_t *playbook_merge(const json_t *a, const json_t *b);
 int playbook_read(char **text, const char *path, struct err *e);
 /* Returns the text of the system message; free it with mem_free. NULL: out of memory. "": no bullets. */
 char *playbook_text(const json_t *bullets);
+/* Returns a new reference to the playbook as a DSPy program with the predictor "answer"; NULL: out of memory. */
+json_t *playbook_to_dspy(const json_t *bullets);
+/* Returns a new reference to the texts of bullets that a DSPy program suggests: the lines of its instructions, and its
+ * demonstrations that have a question and an answer. */
+json_t *playbook_from_dspy(const json_t *program);
+/* Reads a DSPy program from a file; *texts: a new reference, as of playbook_from_dspy. */
+int playbook_imported(json_t **texts, const char *path, struct err *e);
 
 #endif

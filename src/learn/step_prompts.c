@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "learn/night_step.h"
@@ -104,6 +105,17 @@ static void put_demonstrations(struct search *s) {
             snprintf(text, sizeof text, "Question: %s Answer: %s", item->question, item->answer);
         if (n <= PLAYBOOK_MAX_BULLET) put_text(s, text);
     }
+}
+
+/* The texts that `night playbook import` left. */
+static void put_imported(struct search *s) {
+    char path[NIGHTS_MAX_PATH + 16];
+    json_t *texts = NULL, *row;
+    size_t i;
+    snprintf(path, sizeof path, "%s/import.json", nights_dir(s->x->nights));
+    if (file_exists(path) && playbook_imported(&texts, path, NULL)) return;
+    json_array_foreach(texts, i, row) put_text(s, json_string_value(row));
+    json_decref(texts);
 }
 
 static json_t *reflection(struct search *s, int k) {
@@ -211,6 +223,7 @@ static int try_change(struct search *s, struct err *e) {
 static int search(struct search *s, json_t *now, const json_t **best, struct err *e) {
     *best = NULL;
     for (int i = 0; i < N_INSTRUCTION; i++) put_text(s, instructions[i]);
+    put_imported(s);
     put_demonstrations(s);
     int rc = put_reflections(s, e);
     if (!rc) rc = keep(s, json_incref(now), e);

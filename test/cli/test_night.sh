@@ -115,6 +115,15 @@ refuses 2 'expected sft or dpo, got spin' night export --form spin --db day.db
 full() { night export --db day.db -q >/dev/full; }
 [ ! -w /dev/full ] || refuses 1 'cannot be written' full
 
+# a program of DSPy is only suggested: the next night measures its rules
+printf '{"a":{"signature":{"instructions":"Be brief."},"demos":[{"question":"Who?","answer":"Ann."}]}}' >program.json
+night playbook import program.json | grep -q '^2 rules' || fail "playbook import"
+cmp nights/import.json program.json || fail "the program is not kept"
+echo '{' >junk.json
+refuses 1 'expected a program of DSPy' night playbook import junk.json
+refuses 1 'has no playbook' night playbook
+refuses 2 'expected export, or import FILE' night playbook sleep
+
 refuses 1 'there is no night 7' night rollback 7
 export XDG_CONFIG_HOME=$PWD/config
 night schedule lora=02:30 'engram=mon 04:00' >planned

@@ -466,6 +466,36 @@ static void playbooks_change_by_one_bullet(void **state) {
     }
 }
 
+/* A program as DSPy writes it, with what a playbook cannot use. */
+static void playbooks_are_programs_of_dspy(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"a\":{\"demos\":[{\"question\":\"Who?\",\"answer\":\"Ann.\"},{\"question\":\"x\"}],"
+        "\"signature\":{\"instructions\":\"Be brief.\\n\\nBe kind.\",\"fields\":[]},\"lm\":null},"
+        "\"metadata\":{\"dependency_versions\":{}},\"odd\":7}";
+    json_t *program = json_loads(text, 0, NULL), *texts = playbook_from_dspy(program);
+    assert_int_equal(json_array_size(texts), 3);
+    json_t *bullets = json_array(), *row;
+    size_t i;
+    json_array_foreach(texts, i, row) {
+        json_t *next = playbook_with(bullets, json_string_value(row));
+        assert_non_null(next);
+        json_decref(bullets);
+        bullets = next;
+    }
+    json_t *out = playbook_to_dspy(bullets), *answer = json_object_get(out, "answer");
+    const json_t *signature = json_object_get(answer, "signature");
+    assert_string_equal(json_string_value(json_object_get(signature, "instructions")),
+                        "Be brief.\nBe kind.");
+    const json_t *demo = json_array_get(json_object_get(answer, "demos"), 0);
+    assert_string_equal(json_string_value(json_object_get(demo, "question")), "Who?");
+    assert_string_equal(json_string_value(json_object_get(demo, "answer")), "Ann.");
+    json_t *back = playbook_from_dspy(out);
+    assert_true(json_equal(back, texts));
+    json_t *made[] = {program, texts, bullets, out, back};
+    for (i = 0; i < sizeof made / sizeof *made; i++) json_decref(made[i]);
+}
+
 static void playbooks_are_bounded(void **state) {
     (void)state;
     char text[PLAYBOOK_MAX_BULLET + 2];
@@ -778,6 +808,7 @@ int main(void) {
         cmocka_unit_test(a_trial_ends_by_ratings_or_time),
         cmocka_unit_test(playbooks_change_by_one_bullet),
         cmocka_unit_test(playbooks_are_bounded),
+        cmocka_unit_test(playbooks_are_programs_of_dspy),
         cmocka_unit_test(own_items_are_kept),
         cmocka_unit_test(candidates_are_corrected),
         cmocka_unit_test(gains_have_intervals),

@@ -21,6 +21,7 @@
 #include "learn/night_page.h"
 #include "learn/night_step.h"
 #include "learn/own.h"
+#include "learn/playbook.h"
 #include "learn/trial.h"
 #include "odo/memory.h"
 #include "serve/http/auth.h"
@@ -63,7 +64,7 @@ const struct cfg_opt night_options[] = {
     SIMULATE_OPTIONS,
     {0}};
 
-enum { MAX_PAGE = 4 << 20 };
+enum { MAX_PAGE = 4 << 20, MAX_PROGRAM = 64 << 10 };
 
 static volatile sig_atomic_t stopped;
 static void on_signal(int number) {
@@ -341,6 +342,44 @@ static int own_items(const struct cfg *c, const struct nights *n, struct err *e)
     return rc;
 }
 
+/* ---- playbooks as programs of DSPy ---- */
+
+/* Checks a program and keeps it for the next night, which measures its rules like its own. */
+static int import_program(const struct nights *n, const char *from, struct err *e) {
+    char path[NIGHTS_MAX_PATH + 16], *bytes = NULL;
+    json_t *texts;
+    size_t size;
+    int rc = playbook_imported(&texts, from, e);
+    if (rc) return rc;
+    snprintf(path, sizeof path, "%s/import.json", nights_dir(n));
+    rc = file_mkdirs(nights_dir(n), e);
+    if (!rc) rc = file_read(from, MAX_PROGRAM, &bytes, &size, e);
+    if (!rc) rc = file_write(path, bytes, size, e);
+    if (!rc) printf("%zu rules; the next night measures them\n", json_array_size(texts));
+    mem_free(bytes);
+    json_decref(texts);
+    return rc;
+}
+
+static int playbook(const struct cfg *c, const struct nights *n, struct err *e) {
+    const char *what = cfg_n_pos(c) > 1 ? cfg_pos(c, 1) : "export";
+    char path[NIGHTS_MAX_PATH];
+    json_t *bullets;
+    if (!strcmp(what, "import") && cfg_n_pos(c) == 3) return import_program(n, cfg_pos(c, 2), e);
+    if (strcmp(what, "export") != 0 || cfg_n_pos(c) > 2)
+        return err_set(e, CHIMERE_EINVAL, "playbook: expected export, or import FILE, got %.40s",
+                       what);
+    if (!nights_live(n, night_step_prompts.artefact, path, sizeof path))
+        return err_set(e, CHIMERE_ENOENT, "the night in use has no playbook");
+    int rc = playbook_load(&bullets, path, e);
+    if (rc) return rc;
+    json_t *program = playbook_to_dspy(bullets);
+    rc = program ? print_json(program, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    json_decref(program);
+    json_decref(bullets);
+    return rc;
+}
+
 /* ---- forgetting ---- */
 
 struct key_wish {
@@ -432,6 +471,7 @@ int cmd_night(int argc, char **argv) {
             "usage: chimere night run [-m FILE] [--steps LIST] [--budget TIME] [--dry-run]\n"
             "       chimere night status | history | report [N] [--html FILE] | rollback [N]\n"
             "       chimere night schedule [STEP=TIME ...] [--systemd | --install]\n"
+            "       chimere night playbook [export | import FILE]\n"
             "       chimere night eval add QUESTION ANSWER | remove ID | list\n"
             "       chimere night simulate --week --night-dir DIR [--questions N] [--json]\n"
             "       chimere night export [--form sft | dpo] > FILE.jsonl\n"
@@ -462,10 +502,11 @@ int cmd_night(int argc, char **argv) {
         else if (!rc && !strcmp(what, "history")) rc = history(n, &e);
         else if (!rc && !strcmp(what, "rollback")) rc = rollback(c, n, &e);
         else if (!rc && !strcmp(what, "eval")) rc = own_items(c, n, &e);
+        else if (!rc && !strcmp(what, "playbook")) rc = playbook(c, n, &e);
         else if (!rc)
             rc = err_set(&e, CHIMERE_EINVAL,
                          "night: expected run, status, history, report, rollback, schedule, "
-                         "eval, export, simulate or forget, got %s",
+                         "eval, playbook, export, simulate or forget, got %s",
                          what);
     }
     nights_close(n);
