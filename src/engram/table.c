@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/os/os.h"
 #include "engram/sort_impl.h"
 
 static int bad(const struct engram_table *t, struct err *e, const char *what) {
@@ -234,7 +235,7 @@ static int read_all(struct engram_table *t, const char *path, int fd, uint64_t s
 static void drop_order(struct engram_table *t) {
     if (!t->order) return;
     t->order = NULL;
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), end = (uintptr_t)t->loaded + t->loaded_bytes;
+    uintptr_t page = (uintptr_t)os_page_bytes(), end = (uintptr_t)t->loaded + t->loaded_bytes;
     uintptr_t from = ((uintptr_t)t->data + t->h.off_order + page - 1) / page * page;
     if (from < end && munmap((void *)from, end - from) == 0) t->loaded_bytes -= end - from;
 }

@@ -1,10 +1,10 @@
 #include "learn/nights.h"
 
 #include <errno.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/digest.h"
 #include "base/file.h"
 #include "base/os/fs.h"
 #include "base/log.h"
@@ -35,15 +35,13 @@ static int record_path(const struct nights *n, int64_t night, char *out, struct 
 
 static int hash_file(const char *path, char sha256[65], struct err *e) {
     struct file_map map;
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned n = 0;
+    unsigned char digest[DIGEST_BYTES];
     int rc = file_map(&map, path, e);
     if (rc) return rc;
-    int ok = EVP_Digest(map.size ? map.data : (const unsigned char *)"", map.size, digest, &n,
-                        EVP_sha256(), NULL);
+    bool ok = digest_of(map.size ? map.data : (const unsigned char *)"", map.size, digest);
     file_unmap(&map);
-    if (!ok || n != 32) return err_set(e, CHIMERE_EIO, "%s: cannot be hashed", path);
-    for (unsigned i = 0; i < n; i++) snprintf(sha256 + 2 * (size_t)i, 3, "%02x", digest[i]);
+    if (!ok) return err_set(e, CHIMERE_EIO, "%s: cannot be hashed", path);
+    digest_hex(digest, sha256);
     return 0;
 }
 

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -238,25 +238,22 @@ static bool has_ranges(struct work *w) {
 
 static int check(struct work *w, struct err *e) {
     if (!w->d->sha256) return 0;
-    EVP_MD_CTX *md = EVP_MD_CTX_new();
-    unsigned char *block = mem_alloc(CHECK_BYTES), digest[EVP_MAX_MD_SIZE];
-    int rc = md && block && EVP_DigestInit_ex(md, EVP_sha256(), NULL) == 1
-                 ? 0
-                 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    struct digest *md = digest_new();
+    unsigned char *block = mem_alloc(CHECK_BYTES), digest[DIGEST_BYTES];
+    int rc = md && block ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (uint64_t at = 0; !rc && at < w->d->length;) {
         ssize_t n = pread(w->fd, block, CHECK_BYTES, (off_t)at);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) rc = err_set(e, CHIMERE_EIO, "%s: cannot read back", w->part_path);
-        else if (EVP_DigestUpdate(md, block, (size_t)n) != 1) rc = CHIMERE_EINTERNAL;
+        else if (!digest_add(md, block, (size_t)n)) rc = CHIMERE_EINTERNAL;
         at += n > 0 ? (uint64_t)n : 0;
         if (!rc && w->d->on_check) w->d->on_check(w->d->ud, at);
         if (!rc && w->d->is_cancelled && w->d->is_cancelled(w->d->ud))
             rc = err_set(e, CHIMERE_ECANCELLED, "%s: cancelled", w->d->path);
     }
-    char hex[65] = "";
-    if (!rc && EVP_DigestFinal_ex(md, digest, NULL) == 1)
-        for (int i = 0; i < 32; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
-    EVP_MD_CTX_free(md);
+    char hex[DIGEST_HEX_BYTES] = "";
+    if (!rc && digest_end(md, digest)) digest_hex(digest, hex);
+    digest_free(md);
     mem_free(block);
     if (rc || str_eq_nocase(hex, w->d->sha256)) return rc;
     unlink(w->part_path);

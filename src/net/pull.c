@@ -1,17 +1,14 @@
 #include "net/pull.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/str.h"
+#include "base/os/fs.h"
 #include "net/download.h"
 #include "net/fetch.h"
 
@@ -30,20 +27,20 @@ static int join(char *out, size_t size, struct err *e, const char *dir, const st
 static int walk(struct hub_list *l, const char *root, const char *under, int depth, bool links) {
     char at[PATH_BYTES], name[HUB_MAX_PATH_BYTES + 300];
     snprintf(at, sizeof at, "%s/%s", root, under);
-    DIR *d = opendir(at);
+    struct fs_folder *d = fs_open(at);
     int rc = 0;
-    for (struct dirent *entry; d && !rc && (entry = readdir(d));) {
-        struct stat st;
-        snprintf(name, sizeof name, "%s%s%s", under, *under ? "/" : "", entry->d_name);
+    for (const char *entry; d && !rc && (entry = fs_next(d));) {
+        struct fs_info i;
+        snprintf(name, sizeof name, "%s%s%s", under, *under ? "/" : "", entry);
         if (!hub_path_is_safe(name) ||
-            fstatat(dirfd(d), entry->d_name, &st, links ? 0 : AT_SYMLINK_NOFOLLOW))
+            (size_t)snprintf(at, sizeof at, "%s/%s", root, name) >= sizeof at ||
+            (links ? fs_stat(at, &i) : fs_lstat(at, &i)))
             continue;
-        if (S_ISDIR(st.st_mode) && depth < HUB_MAX_DEPTH)
-            rc = walk(l, root, name, depth + 1, links);
-        else if (S_ISREG(st.st_mode)) rc = hub_list_add(l, name, (uint64_t)st.st_size, NULL);
+        if (i.is_folder && depth < HUB_MAX_DEPTH) rc = walk(l, root, name, depth + 1, links);
+        else if (i.is_file) rc = hub_list_add(l, name, i.bytes, NULL);
         if (rc == CHIMERE_EINVAL) rc = 0;
     }
-    if (d) closedir(d);
+    fs_close(d);
     return rc;
 }
 
@@ -140,9 +137,9 @@ static int prepare_dir(const struct pull *p, const char *path, struct err *e) {
 
 static bool is_there(const char *path, const struct hub_file *f) {
     char note[PATH_BYTES + 8], *text;
-    struct stat st;
+    struct fs_info i;
     size_t n;
-    if (stat(path, &st) || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->size) return false;
+    if (fs_stat(path, &i) || !i.is_file || i.bytes != f->size) return false;
     if (!f->sha256[0]) return false;
     snprintf(note, sizeof note, "%s.sha256", path);
     if (file_read(note, 1024, &text, &n, NULL)) return false;
@@ -190,9 +187,9 @@ static int pull_file(const struct pull *p, const char *endpoint, const struct hu
 /* Bytes of a complete or partial file that already occupy the disk. */
 static uint64_t bytes_on_disk(const char *path) {
     char part[PATH_BYTES + 8];
-    struct stat st;
+    struct fs_info i;
     snprintf(part, sizeof part, "%s.part", path);
-    return stat(part, &st) ? 0 : (uint64_t)st.st_blocks * 512;
+    return fs_stat(part, &i) ? 0 : i.bytes_on_disk;
 }
 
 static int check_room(const struct pull *p, uint64_t need, struct err *e) {

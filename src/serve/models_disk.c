@@ -14,11 +14,11 @@
 #include "serve/http/http_impl.h"
 #include "serve/api/json_out.h"
 
-enum { MAX_PATH = 4096, MAX_OUT = 4 << 20, PROGRESS_MS = 250 };
+enum { PATH_BYTES = 4096, MAX_OUT = 4 << 20, PROGRESS_MS = 250 };
 
-static int models_dir(const struct server *s, char out[MAX_PATH], struct err *e) {
-    if (!s->p.models_dir) return file_user_data("models", out, MAX_PATH, e);
-    return snprintf(out, MAX_PATH, "%s", s->p.models_dir) < MAX_PATH
+static int models_dir(const struct server *s, char out[PATH_BYTES], struct err *e) {
+    if (!s->p.models_dir) return file_user_data("models", out, PATH_BYTES, e);
+    return snprintf(out, PATH_BYTES, "%s", s->p.models_dir) < PATH_BYTES
                ? 0
                : err_set(e, CHIMERE_ELIMIT, "models directory: the path is too long");
 }
@@ -36,7 +36,7 @@ static void put_plan(struct buf *out, const struct memory_plan *p) {
 }
 
 static void put_file(struct buf *out, const char *dir, const char *name, bool first) {
-    char path[MAX_PATH + MODELS_MAX_NAME_BYTES + 8];
+    char path[PATH_BYTES + MODELS_MAX_NAME_BYTES + 8];
     struct plan_params want = {.n_seq_want = 4, .budget_bytes = UINT64_MAX};
     struct memory_plan plan;
     struct err e = {0};
@@ -55,7 +55,7 @@ static void put_file(struct buf *out, const char *dir, const char *name, bool fi
 
 void models_disk_list(struct http_request *r) {
     static _Thread_local struct model_row rows[MODELS_MAX];
-    char dir[MAX_PATH];
+    char dir[PATH_BYTES];
     struct err e = {0};
     struct models *there = NULL;
     struct load_params how;
@@ -131,7 +131,7 @@ static bool is_cancelled(void *ud) {
  * request for the same model resumes it. */
 static void pull(struct http_request *r, const struct hub_ref *ref) {
     struct server *s = r->s;
-    char dir[MAX_PATH], path[MAX_PATH] = "";
+    char dir[PATH_BYTES], path[PATH_BYTES] = "";
     struct pulling p = {.r = r};
     struct err e = {0};
     struct buf line;

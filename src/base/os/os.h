@@ -10,7 +10,8 @@
 long os_cores(void);            /* online processors; topology.h decides which to use */
 uint64_t os_memory_bytes(void); /* of the machine; for the limit of this process, see cgroup.h */
 size_t os_page_bytes(void);
-int64_t os_l3_bytes(void);                     /* 0: unknown */
+uint64_t os_allow_files(uint64_t n); /* asks for n open files; returns how many are allowed */
+int64_t os_l3_bytes(void);           /* 0: unknown */
 void os_host_name(char *out, size_t out_size); /* "" if there is none */
 void os_version(char *out, size_t out_size);   /* system, release, machine */
 bool os_is_terminal(FILE *f);

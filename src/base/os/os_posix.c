@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -16,6 +17,16 @@ uint64_t os_memory_bytes(void) {
 }
 
 size_t os_page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+uint64_t os_allow_files(uint64_t n) {
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l)) return n;
+    if (l.rlim_cur < n) {
+        l.rlim_cur = l.rlim_max < n ? l.rlim_max : n;
+        setrlimit(RLIMIT_NOFILE, &l);
+    }
+    return l.rlim_cur;
+}
 
 int64_t os_l3_bytes(void) {
     long n = sysconf(_SC_LEVEL3_CACHE_SIZE);

@@ -253,3 +253,7 @@ int chat_input_read(struct chat_input *in, char **text, struct err *e) {
     buf_fini(&b);
     return rc;
 }
+
+void chat_input_editor(char *out, size_t out_size) {
+    snprintf(out, out_size, "%d.%d", LIBEDIT_MAJOR, LIBEDIT_MINOR);
+}

@@ -7,6 +7,7 @@
 #define CHIMERE_CLI_CHAT_INPUT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/err.h"
 
@@ -24,5 +25,7 @@ bool chat_input_is_terminal(const struct chat_input *in);
 /* Reads the next message, without its final newline; free it with mem_free. Returns 1, 0 at the end, or
  * CHIMERE_E*. CHIMERE_ECANCELLED: the user pressed Ctrl-C. */
 int chat_input_read(struct chat_input *in, char **text, struct err *e);
+/* Version of the library that edits lines. */
+void chat_input_editor(char *out, size_t out_size);
 
 #endif

@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <threads.h>
 
 #include "base/clock.h"
 #include "base/os/energy.h"
+#include "base/os/os.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
@@ -36,7 +36,7 @@ const struct cfg_opt bench_options[] = {
     LOAD_OPTIONS,
     {0}};
 
-enum { IDLE_NS = 500000000 };
+enum { IDLE_MS = 500 };
 
 struct rig {
     struct model *m;
@@ -208,7 +208,7 @@ static double idle_watts(void) {
     struct energy_joules a, b;
     if (!energy_now(&a)) return NAN;
     int64_t start = clock_ns();
-    thrd_sleep(&(struct timespec){.tv_nsec = IDLE_NS}, NULL);
+    os_sleep_ms(IDLE_MS);
     energy_now(&b);
     return (energy_total(&b) - energy_total(&a)) / ((double)(clock_ns() - start) * 1e-9);
 }

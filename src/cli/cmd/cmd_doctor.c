@@ -1,7 +1,5 @@
 /* cmd_doctor.c: build, processor, libraries, and every option with its value and origin. */
-#include <histedit.h>
 #include <jansson.h>
-#include <openssl/crypto.h>
 #include <stdio.h>
 #include <libxml/xmlversion.h>
 #include <microhttpd.h>
@@ -12,10 +10,12 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "base/digest.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/str.h"
 #include "base/os/topology.h"
+#include "cli/chat/chat_input.h"
 #include "cli/cli.h"
 #include "engram/vec.h"
 #include "cli/args/hub_args.h"
@@ -82,14 +82,14 @@ static void show_llama(void) {
 }
 
 static void show_libraries(void) {
-    char pcre[64];
+    char pcre[64], editor[32];
+    chat_input_editor(editor, sizeof editor);
     pcre2_config(PCRE2_CONFIG_VERSION, pcre);
     puts("libraries");
     printf("  jansson   %s\n  libyaml   %s\n  pcre2     %s\n  utf8proc  %s\n  libcrypto %s\n",
-           JANSSON_VERSION, yaml_get_version_string(), pcre, utf8proc_version(),
-           OpenSSL_version(OPENSSL_VERSION));
-    printf("  libedit   %d.%d\n  sqlite    %s\n  libcurl   %s\n  microhttpd %s\n", LIBEDIT_MAJOR,
-           LIBEDIT_MINOR, sqlite3_libversion(), fetch_version(), MHD_get_version());
+           JANSSON_VERSION, yaml_get_version_string(), pcre, utf8proc_version(), digest_library());
+    printf("  libedit   %s\n  sqlite    %s\n  libcurl   %s\n  microhttpd %s\n", editor,
+           sqlite3_libversion(), fetch_version(), MHD_get_version());
     printf("  faiss     %s\n",
            engram_vec_is_built_in()
                ? "yes"

@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -127,16 +126,11 @@ static int read_option(const struct cfg *c, const char *name, char **text, struc
  * so that it does not fail under load. */
 static int take_descriptors(int n_conn) {
     enum { OTHERS = 128 };
-    struct rlimit l;
-    if (getrlimit(RLIMIT_NOFILE, &l)) return n_conn;
-    if (l.rlim_cur < (rlim_t)n_conn + OTHERS) {
-        l.rlim_cur = l.rlim_max < (rlim_t)n_conn + OTHERS ? l.rlim_max : (rlim_t)n_conn + OTHERS;
-        setrlimit(RLIMIT_NOFILE, &l);
-    }
-    if (l.rlim_cur >= (rlim_t)n_conn + OTHERS) return n_conn;
-    int fits = l.rlim_cur > OTHERS + 8 ? (int)(l.rlim_cur - OTHERS) : 8;
+    uint64_t want = (uint64_t)n_conn + OTHERS, allowed = os_allow_files(want);
+    if (allowed >= want) return n_conn;
+    int fits = allowed > OTHERS + 8 ? (int)(allowed - OTHERS) : 8;
     log_warn("%llu file descriptors are allowed (ulimit -n, LimitNOFILE=): at most %d connections",
-             (unsigned long long)l.rlim_cur, fits);
+             (unsigned long long)allowed, fits);
     return fits;
 }
 

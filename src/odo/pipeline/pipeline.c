@@ -1,7 +1,7 @@
 /* pipeline.c: loads the files of the folder and makes snapshots of them. */
 #include "odo/pipeline/pipeline.h"
 
-#include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <poll.h>
@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/os/fs.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "odo/pipeline/pipeline_steps.h"
@@ -371,26 +372,36 @@ static int scan_one(struct pipeline_set *s, const struct pipeline_set *old, cons
     return shelf->optional ? 0 : rc;
 }
 
+static bool is_plain_file(const char *path, const char *sub, const char *name) {
+    struct fs_info i;
+    struct buf where;
+    buf_init(&where, PATH_MAX);
+    buf_printf(&where, "%s/%s/%s", path, sub, name);
+    bool plain = !where.failed && !fs_lstat(where.p, &i) && i.is_file;
+    buf_fini(&where);
+    return plain;
+}
+
 static int scan_shelf(struct pipeline_set *s, const struct pipeline_set *old, const char *path,
                       const struct shelf *shelf, struct err *e) {
     struct buf where;
     buf_init(&where, PATH_MAX);
     buf_printf(&where, "%s/%s", path, shelf->sub);
-    DIR *dir = where.failed ? NULL : opendir(where.p);
+    struct fs_folder *dir = where.failed ? NULL : fs_open(where.p);
     buf_fini(&where);
     if (!dir)
         return shelf->optional
                    ? 0
                    : err_set(e, CHIMERE_ENOENT, "%s: cannot open the folder of pipelines", path);
     int first = 0;
-    for (const struct dirent *d; (d = readdir(dir));) {
-        if (d->d_name[0] == '.' || (!*shelf->sub && !str_ends(d->d_name, ".yaml"))) continue;
+    for (const char *name; (name = fs_next(dir));) {
+        if (name[0] == '.' || (!*shelf->sub && !str_ends(name, ".yaml"))) continue;
         /* ignore files such as a README next to the folders */
-        if (*shelf->sub && d->d_type == DT_REG) continue;
-        int rc = scan_one(s, old, path, shelf, d->d_name, e);
+        if (*shelf->sub && is_plain_file(path, shelf->sub, name)) continue;
+        int rc = scan_one(s, old, path, shelf, name, e);
         if (!first) first = rc;
     }
-    closedir(dir);
+    fs_close(dir);
     return first;
 }
 
@@ -481,16 +492,16 @@ static bool watch_paths(const struct pipeline_dir *d) {
         struct buf path;
         buf_init(&path, PATH_MAX);
         buf_printf(&path, "%s/%s", d->path, shelves[i].sub);
-        DIR *dir = path.failed ? NULL : opendir(path.p);
+        struct fs_folder *dir = path.failed ? NULL : fs_open(path.p);
         if (dir) inotify_add_watch(d->inotify, path.p, what);
-        for (const struct dirent *t; dir && (t = readdir(dir));) {
-            if (t->d_name[0] == '.') continue;
+        for (const char *name; dir && (name = fs_next(dir));) {
+            if (name[0] == '.') continue;
             size_t n = path.n;
-            buf_printf(&path, "/%s", t->d_name);
+            buf_printf(&path, "/%s", name);
             if (!path.failed) inotify_add_watch(d->inotify, path.p, what | IN_ONLYDIR);
             buf_cut(&path, n);
         }
-        if (dir) closedir(dir);
+        fs_close(dir);
         buf_fini(&path);
     }
     return whole;
@@ -521,6 +532,10 @@ static void *watch(void *ud) {
 
 static int start_watch(struct pipeline_dir *d, struct err *e) {
     d->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (d->inotify < 0 && errno == ENOSYS) {
+        log_info("pipelines: this system does not watch folders; changes need a restart");
+        return 0;
+    }
     d->stop = eventfd(0, EFD_CLOEXEC);
     if (d->inotify < 0 || d->stop < 0 || !watch_paths(d) ||
         pthread_create(&d->thread, NULL, watch, d))

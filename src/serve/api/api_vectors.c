@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <openssl/evp.h>
-
 #include "base/mem.h"
 #include "backend/embed.h"
 #include "backend/rerank.h"
@@ -137,6 +135,17 @@ static void shorten(struct vectors *x, int32_t n) {
     x->size = n;
 }
 
+static void put_base64(struct buf *out, const unsigned char *p, size_t n) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < n; i += 3) {
+        size_t left = n - i;
+        uint32_t v = (uint32_t)p[i] << 16 | (left > 1 ? (uint32_t)p[i + 1] << 8 : 0) |
+                     (left > 2 ? p[i + 2] : 0);
+        for (unsigned k = 0; k < 4; k++)
+            buf_putc(out, k <= left ? digits[v >> (18 - 6 * k) & 63] : '=');
+    }
+}
+
 static void put_vector(const struct vectors *x, bool base64, struct buf *out) {
     if (!base64) {
         for (int32_t i = 0; i < x->size; i++)
@@ -144,11 +153,9 @@ static void put_vector(const struct vectors *x, bool base64, struct buf *out) {
         buf_putc(out, ']');
         return;
     }
-    size_t n = (size_t)x->size * sizeof *x->v, room = 4 * ((n + 2) / 3) + 1;
     buf_putc(out, '"');
-    if (!buf_reserve(out, room)) /* floats in the machine's byte order, which is little-endian */
-        out->n += (size_t)EVP_EncodeBlock((unsigned char *)out->p + out->n,
-                                          (const unsigned char *)x->v, (int)n);
+    /* floats in the machine's byte order, which is little-endian */
+    put_base64(out, (const unsigned char *)x->v, (size_t)x->size * sizeof *x->v);
     buf_putc(out, '"');
 }
 

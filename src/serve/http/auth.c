@@ -1,10 +1,9 @@
 #include "serve/http/auth.h"
 
-#include <openssl/crypto.h>
-#include <openssl/sha.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/digest.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -38,7 +37,7 @@ struct auth {
 };
 
 void auth_hash(const char *secret, unsigned char out[AUTH_HASH_BYTES]) {
-    SHA256((const unsigned char *)secret, strlen(secret), out);
+    digest_of(secret, strlen(secret), out);
 }
 
 void auth_secret(char out[AUTH_SECRET_BYTES]) {
@@ -108,7 +107,7 @@ static int read_file(struct auth *a, const char *text, struct err *e) {
     for (char *at = strtok_r(copy, "\n", &save); at && !rc; at = strtok_r(NULL, "\n", &save))
         rc = read_line(a, at, line++, e);
     if (!rc && !a->n) rc = err_set(e, CHIMERE_EINVAL, "api keys: the file names none");
-    OPENSSL_cleanse(copy, strlen(text));
+    digest_wipe(copy, strlen(text));
     mem_free(copy);
     return rc;
 }
@@ -272,7 +271,7 @@ struct auth_key *auth_find(struct auth *a, const char *sent, struct auth_who *wh
     pthread_mutex_lock(&a->lock);
     for (size_t i = 0; i < a->n; i++) {
         struct auth_key *k = &a->keys[i];
-        bool same = CRYPTO_memcmp(d, k->digest, sizeof d) == 0;
+        bool same = digest_equal(d, k->digest, sizeof d);
         if (same && !k->removed && (!k->expires_ms || k->expires_ms > now)) found = k;
     }
     if (found) {

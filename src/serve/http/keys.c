@@ -1,8 +1,8 @@
 #include "serve/http/keys.h"
 
-#include <openssl/crypto.h>
 #include <string.h>
 
+#include "base/digest.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -179,7 +179,7 @@ void keys_create(struct http_request *r) {
     buf_puts(&out, "{\"object\":\"key\",");
     put_key(&out, &k);
     buf_printf(&out, ",\"key\":\"%s\"}", secret);
-    OPENSSL_cleanse(secret, sizeof secret);
+    digest_wipe(secret, sizeof secret);
     answer(r, rc, &out, &e);
     json_decref(q);
 }
