@@ -30,6 +30,18 @@ static const struct mix {
      26,
      {QUANT_F32, QUANT_IQ3_S, QUANT_Q5_K, QUANT_Q6_K, QUANT_Q5_K, QUANT_Q8_0, QUANT_Q5_K,
       QUANT_Q6_K}},
+    {"iq2_k",
+     26,
+     {QUANT_F32, QUANT_IQ2_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_Q5_K, QUANT_Q8_0, QUANT_Q5_K,
+      QUANT_Q6_K}},
+    {"iq3_k",
+     26,
+     {QUANT_F32, QUANT_IQ3_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_Q5_K, QUANT_Q8_0, QUANT_Q5_K,
+      QUANT_Q6_K}},
+    {"iq4_k",
+     26,
+     {QUANT_F32, QUANT_IQ4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_Q5_K, QUANT_Q8_0, QUANT_Q5_K,
+      QUANT_Q6_K}},
     {"q4km",
      15,
      {QUANT_F32, QUANT_Q4_K, QUANT_Q6_K, QUANT_Q6_K, QUANT_Q6_K, QUANT_Q8_0, QUANT_Q4_K,
@@ -56,6 +68,8 @@ static const struct scale {
     {QUANT_Q4_0, 0, 1 / 4.6f, -1, 0},           {QUANT_Q8_0, 0, 1 / 74.0f, -1, 0},
     {QUANT_Q4_K, 0, 1 / 258.0f, 2, 7.5f / 258}, {QUANT_Q5_K, 0, 1 / 527.0f, 2, 15.5f / 527},
     {QUANT_Q6_K, 208, 1 / 1369.0f, -1, 0},      {QUANT_IQ3_S, 0, 1 / 150.0f, -1, 0},
+    {QUANT_IQ2_K, 0, 1 / 87.0f, -1, 0},         {QUANT_IQ3_K, 0, 1 / 632.0f, -1, 0},
+    {QUANT_IQ4_K, 0, 1 / 1247.0f, -1, 0},
 };
 
 /* ---- shapes ---- */

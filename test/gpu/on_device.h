@@ -102,11 +102,12 @@ static double apart(const float *a, const float *b, size_t n) {
 /* ---- weights: random numbers through our encoders ---- */
 
 static const uint32_t types[] = {
-    QUANT_F32,   QUANT_F16,   QUANT_BF16,    QUANT_Q8_0,    QUANT_Q4_0,
-    QUANT_Q4_1,  QUANT_Q5_0,  QUANT_Q5_1,    QUANT_Q2_K,    QUANT_Q3_K,
-    QUANT_Q4_K,  QUANT_Q5_K,  QUANT_Q6_K,    QUANT_IQ4_NL,  QUANT_IQ4_XS,
-    QUANT_MXFP4, QUANT_IQ3_S, QUANT_IQ3_XXS, QUANT_IQ2_XXS, QUANT_IQ2_XS,
-    QUANT_IQ2_S, QUANT_IQ1_S, QUANT_IQ1_M,   QUANT_TQ1_0,   QUANT_TQ2_0,
+    QUANT_F32,     QUANT_F16,    QUANT_BF16,   QUANT_Q8_0,    QUANT_Q4_0,  QUANT_Q4_1,
+    QUANT_Q5_0,    QUANT_Q5_1,   QUANT_Q2_K,   QUANT_Q3_K,    QUANT_Q4_K,  QUANT_Q5_K,
+    QUANT_Q6_K,    QUANT_IQ4_NL, QUANT_IQ4_XS, QUANT_MXFP4,   QUANT_IQ3_S, QUANT_IQ3_XXS,
+    QUANT_IQ2_XXS, QUANT_IQ2_XS, QUANT_IQ2_S,  QUANT_IQ1_S,   QUANT_IQ1_M, QUANT_TQ1_0,
+    QUANT_TQ2_0,   QUANT_IQ2_K,  QUANT_IQ3_K,  QUANT_IQ4_K,   QUANT_IQ5_K, QUANT_IQ2_KS,
+    QUANT_IQ3_KS,  QUANT_IQ4_KS, QUANT_IQ2_KL, QUANT_IQ4_KSS,
 };
 enum { N_TYPE = sizeof types / sizeof *types };
 
@@ -114,7 +115,7 @@ static struct weight weight_of(uint32_t type, int64_t n_in, int64_t n_out, int64
                                double scale) {
     const struct quant_traits *t = quant_traits(type);
     struct weight w = {.type = type, .n_in = n_in, .n_out = n_out, .n_mat = n_mat};
-    w.row_bytes = (size_t)n_in / t->block_elements * t->block_bytes;
+    w.row_bytes = t->head_bytes + (size_t)n_in / t->block_elements * t->block_bytes;
     w.mat_bytes = w.row_bytes * (size_t)n_out;
     uint8_t *p = room(w.mat_bytes * (size_t)n_mat);
     float *row = mem_alloc((size_t)n_in * sizeof *row);

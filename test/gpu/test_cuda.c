@@ -562,6 +562,8 @@ static const struct moe_case {
      7, 128, false},
     {QUANT_Q6_K, QUANT_Q8_0, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 256, 512, 1, 256,
      false},
+    {QUANT_IQ3_K, QUANT_IQ4_KS, MOE_SOFTMAX, true, false, true, false, true, ACT_SILU, 256, 256, 3,
+     256, false},
     {QUANT_IQ3_S, QUANT_Q5_K, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 512, 768, 8,
      256, false},
     {QUANT_IQ4_NL, QUANT_Q8_0, MOE_SOFTMAX, true, false, false, false, true, ACT_SILU, 32, 512, 8,

@@ -56,8 +56,8 @@ static void spread(const struct gguf *g, const char *name, double wanted) {
 
 static void weights_have_the_wanted_spread(void **state) {
     (void)state;
-    static const char *const names[] = {"ramp3", "q4km", "q8", "q4_0"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const names[] = {"ramp3", "iq2_k", "iq3_k", "iq4_k", "q4km", "q8", "q4_0"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct gguf *g = make("qwen35moe-mini", names[i], 4, 8, 512);
         double d = 1 / sqrt(1024);
         spread(g, "token_embd.weight", 0.02);

@@ -23,7 +23,7 @@ static const char usage[] =
     "        small ones of other families: mamba-mini, mamba2-mini, nemotron-mini, granite-h-mini, "
     "falcon-h1-mini,\n"
     "        jamba-mini, zamba2-mini, hymba-mini\n"
-    "mixes:  ramp3 (experts iq3_s), q4km, q8, q4_0";
+    "mixes:  ramp3 (experts iq3_s), iq2_k, iq3_k, iq4_k (experts), q4km, q8, q4_0";
 
 static uint32_t number(const struct cfg *c, const char *name) {
     return cfg_is_set(c, name) ? (uint32_t)cfg_int(c, name) : 0;

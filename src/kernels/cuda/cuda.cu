@@ -9,6 +9,7 @@ extern "C" {
 #include "base/mem.h"
 #include "format/quant.h"
 #include "format/quant_codebook.h"
+#include "format/quant_ik.h"
 }
 
 /* ---- failures ---- */
@@ -706,6 +707,9 @@ static bool open_tables(struct cuda *c) {
                                      {}};
     memcpy(c->tables.iq4, quant_values_iq4, sizeof c->tables.iq4);
     memcpy(c->tables.fp4, quant_values_mxfp4, sizeof c->tables.fp4);
+    memcpy(c->tables.ik4, quant_ik_4, sizeof c->tables.ik4);
+    memcpy(c->tables.ik3, quant_ik_3, sizeof c->tables.ik3);
+    memcpy(c->tables.ik2, quant_ik_2, sizeof c->tables.ik2);
     return true;
 }
 

@@ -14,13 +14,15 @@ struct grid_tables {
     const uint32_t *iq3s_signed;        /* [16 signs][512] */
     const uint2 *iq2xxs, *iq2xs, *iq2s; /* [256], [512], [1024] */
     uint32_t iq4[4], fp4[4];            /* 16 signed bytes */
+    uint32_t ik4[4], ik3[2], ik2[1];    /* 16, 8, 4 signed bytes */
 };
 
 template <int F> struct form_traits {
     static constexpr bool has_offset =
         F == FORM_N4M || F == FORM_N5M || F == FORM_N4K || F == FORM_N5K || F == FORM_N2K;
     static constexpr bool has_halves = F == FORM_I8X || F == FORM_N6K || F == FORM_N3K ||
-                                       F == FORM_N2K || F == FORM_G2XS || F == FORM_G2S;
+                                       F == FORM_N2K || F == FORM_G2XS || F == FORM_G2S ||
+                                       F == FORM_X4K || F == FORM_X3K || F == FORM_X2K;
     static constexpr int mid = F == FORM_N4    ? 8
                                : F == FORM_N5  ? 16
                                : F == FORM_N6K ? 32
@@ -55,6 +57,11 @@ __device__ __forceinline__ void table_8(const uint32_t *t, uint32_t x, uint32_t 
     uint32_t a = table_4(t, x & 0xffffu), b = table_4(t, x >> 16);
     lo = __byte_perm(a, b, 0x6420);
     hi = __byte_perm(a, b, 0x7531);
+}
+
+/* The scale of a table form that a byte of sub holds above its shift bit. */
+static __host__ __device__ constexpr int table_scale(int form, uint32_t sub) {
+    return form == FORM_X4S ? (int)(sub & 254u) - 127 : (int)(sub >> 1 & 127u) - 64;
 }
 
 static __host__ __device__ constexpr plane_sizes sizes_of(int form) {
@@ -285,6 +292,33 @@ __device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, un
                                       : r.sub >> 8;
         u.scale[0] = d * (0.5f + (float)(s & 15u)) * 0.25f;
         u.scale[1] = d * (0.5f + (float)(s >> 4 & 15u)) * 0.25f;
+    } else if constexpr (F >= FORM_X4K) {
+        memcpy(&d, &r.top[0], 4);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            uint32_t sub = r.sub >> (raw<F>::size.sub == 2 ? 8 * half : 0) & 255u;
+            u.scale[half] = d * (float)table_scale(F, sub);
+            /* the shift is added to the table; no byte of it carries into the next */
+            constexpr int WORDS = F <= FORM_X4S ? 4 : F <= FORM_X3S ? 2 : 1;
+            const uint32_t *from = WORDS == 4 ? g.ik4 : WORDS == 2 ? g.ik3 : g.ik2;
+            uint32_t t[WORDS], shift = (sub & 1u) * (WORDS == 1 ? 0x05050505u : 0x04040404u);
+#pragma unroll
+            for (int i = 0; i < WORDS; i++) t[i] = from[i] + shift;
+#pragma unroll
+            for (int j = 2 * half; j < 2 * half + 2; j++) {
+                uint32_t at;
+                if constexpr (WORDS == 4) {
+                    at = r.code[j];
+                    u.q[2 * j] = table_4(t, at & 0xffffu);
+                    u.q[2 * j + 1] = table_4(t, at >> 16);
+                } else {
+                    at = r.code[j / 2] >> j % 2 * 2 & 0x33333333u;
+                    if constexpr (WORDS == 2) at |= (r.more[0] >> j & 0x11111111u) << 2;
+                    u.q[2 * j] = __byte_perm(t[0], t[WORDS - 1], at & 0xffffu);
+                    u.q[2 * j + 1] = __byte_perm(t[0], t[WORDS - 1], at >> 16);
+                }
+            }
+        }
     }
 }
 

@@ -171,7 +171,8 @@ __device__ __forceinline__ int32_t warp_stand_in(int32_t id) {
 #endif
 /* Forms whose unpacking takes more registers. */
 static __host__ __device__ constexpr bool is_wide_form(int form) {
-    return raw_words(form) > 6 || form == FORM_T4 || form == FORM_T4K || form == FORM_TFP4;
+    return raw_words(form) > 6 || form == FORM_T4 || form == FORM_T4K || form == FORM_TFP4 ||
+           form >= FORM_X4K;
 }
 
 /* Decode with 8-bit activations: hidden rows of the chosen experts, [n_tok * n_used] of e.up.n_row.

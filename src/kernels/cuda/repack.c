@@ -23,6 +23,8 @@ enum plane_form cuda_repack_form(uint32_t type, uint32_t layout) {
     for (int f = 1; f < N_FORM; f++)
         if (forms[f].type == type && (f != FORM_O4 || layout == PLANES_WIDE))
             return (enum plane_form)f;
+    if (type == QUANT_IQ4_KSS) return FORM_X4S;
+    if (type == QUANT_IQ2_KL) return FORM_X3S;
     if (type >= QUANT_IQ2_K && quant_traits(type)) return FORM_I8X;
     if (type == QUANT_IQ1_M || type == QUANT_TQ1_0 || type == QUANT_TQ2_0) return FORM_I8X;
     return FORM_NONE;
@@ -308,19 +310,57 @@ static void pack_ik(const struct quant_ik_block *q, float d, int unit, struct un
     }
 }
 
-static void pack_ik_row(uint32_t type, const uint8_t *row, size_t n_block, struct unit u) {
-    const struct plane_sizes s = forms[FORM_I8X].size;
+/* Codes of the values of a table, and of those of its shifted version, which have SHIFTED set. The two have no value
+ * in common. */
+enum { SHIFTED = 0x80 };
+static void invert_table(enum plane_form f, uint8_t code[256]) {
+    const int8_t *table = f <= FORM_X4S ? quant_ik_4 : f <= FORM_X3S ? quant_ik_3 : quant_ik_2;
+    int n = f <= FORM_X4S ? 16 : f <= FORM_X3S ? 8 : 4;
+    for (int i = 0; i < 2 * n; i++)
+        code[(uint8_t)table[i]] = (uint8_t)(i < n ? i : (i - n) | SHIFTED);
+}
+
+static void pack_table(enum plane_form f, const struct quant_ik_block *q, int unit,
+                       const uint8_t code[256], struct unit u) {
+    const struct plane_sizes s = forms[f].size;
+    const int8_t *value = q->value + 32 * unit;
+    uint32_t word[4] = {0}, third = 0;
+    for (int i = 0; i < 32; i++) {
+        uint32_t c = code[(uint8_t)value[i]] & 15u;
+        int j = i / 8, nibble = i % 8 * 4;
+        if (s.codes == 16) word[j] |= c << nibble;
+        else word[j / 2] |= (c & 3u) << (nibble + j % 2 * 2), third |= c >> 2 << (nibble + j);
+    }
+    memcpy(u.codes, word, s.codes);
+    if (s.more) memcpy(u.more, &third, sizeof third);
+    for (int i = 0; i < s.sub; i++) {
+        int scale = q->scale[2 * unit + i];
+        int shifted = code[(uint8_t)value[16 * i]] & SHIFTED ? 1 : 0;
+        u.sub[i] = (uint8_t)((f == FORM_X4S ? scale + 127 : (scale + 64) * 2) | shifted);
+    }
+}
+
+static void pack_ik_row(enum plane_form f, uint32_t type, const uint8_t *row, size_t n_block,
+                        struct unit u) {
+    const struct plane_sizes s = forms[f].size;
     const struct quant_traits *t = quant_traits(type);
     const uint8_t *b = row + t->head_bytes;
+    uint8_t code[256] = {0};
+    if (f != FORM_I8X) invert_table(f, code);
     for (; n_block > 0; n_block--, b += t->block_bytes) {
         struct quant_ik_block q;
         quant_ik_read(type, b, &q);
         float d = t->head_bytes ? quant_ik_row_scale(type, row) : q.d;
+        if (f != FORM_I8X) memcpy(u.top, &d, sizeof d);
         for (int k = 0; k < 8; k++) {
-            pack_ik(&q, d, k, u);
+            if (f == FORM_I8X) pack_ik(&q, d, k, u);
+            else pack_table(f, &q, k, code, u);
             u.codes += s.codes;
-            u.top += s.top / s.top_units;
+            u.more += s.more;
+            u.sub += s.sub;
+            if (s.top_units == 1) u.top += s.top;
         }
+        if (s.top_units == 8) u.top += s.top;
     }
 }
 
@@ -362,12 +402,11 @@ bool cuda_repack_pack(const struct weight *w, int64_t first, int64_t n, uint8_t 
                          to[3] + at / s.top_units * s.top};
         is_finite &= quant_is_finite(w->type, src, (uint64_t)w->n_in);
         if (w->type >= QUANT_IQ2_K) {
-            pack_ik_row(w->type, src, n_block, u);
+            pack_ik_row(f, w->type, src, n_block, u);
             continue;
         }
         switch (f) {
-        case FORM_NONE:
-        case N_FORM: break;
+        default: break;
         case FORM_F32:
         case FORM_F16:
         case FORM_BF16: { /* rows of any length */

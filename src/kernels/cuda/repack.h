@@ -28,12 +28,22 @@
  * | G2XXS  | 4 B                      | 4 B signs and scale       |               | f16 / 8    | d (s + 1/2)/4 g (IQ2_XXS) |
  * | G2XS   | 8 B index and signs      |                           | u8 2 nibbles  | f16 / 8    | the same  (IQ2_XS) |
  * | G2S    | 4 B                      | 4 B signs                 | u8 qh, u8 s s | f16 / 8    | the same  (IQ2_S) |
+ * | X4K    | 16 B table indexes       |                           | 2 u8 s, shift | f32 / 8    | d s table[q] (IQ4_K) |
+ * | X4S    | 16 B                     |                           | u8 s, shift   | f32 / 8    | the same  (IQ4_KS, IQ4_KSS) |
+ * | X3K    | 8 B lower 2 bits         | 4 B third bits            | 2 u8 s, shift | f32 / 8    | the same  (IQ3_K) |
+ * | X3S    | 8 B                      | 4 B                       | u8 s, shift   | f32 / 8    | the same  (IQ3_KS, IQ2_KL) |
+ * | X2K    | 8 B                      |                           | 2 u8 s, shift | f32 / 8    | the same  (IQ2_K) |
+ * | X2S    | 8 B                      |                           | u8 s, shift   | f32 / 8    | the same  (IQ2_KS) |
  *
  * Nibbles: byte j holds code j in its low half and code j + 16 in its high half. Fives, sixes: byte j holds code j in
  * its low 5 or 6 bits and the upper 3 or 2 bits of code j + 16 above it. The lower bits of code 16 + 4 i + b are bits 2
  * i and 2 i + 1 of byte b (fives), or nibble i % 2 of byte 4 (i / 2) + b (sixes). Third bits: bit i of byte b belongs
  * to element 4 i + b. Pairs: words 0 to 3 are in the first 4 bytes: bits 2 i and 2 i + 1 of byte b belong to element 4
- * i + b; words 4 to 7 are in the next 4 bytes in the same way. */
+ * i + b; words 4 to 7 are in the next 4 bytes in the same way.
+ *
+ * Table indexes: nibble n of word j belongs to element 8 j + n, so that a word selects 8 bytes of a table as it is.
+ * Indexes of 3 and 2 bits: bits 2 (j % 2) and 1 above of nibble n of word j / 2; the third bit is bit j of nibble n of
+ * `more`. In sub, bit 0 selects the shifted table and the rest is the scale (table_scale). */
 #ifndef CHIMERE_KERNELS_CUDA_REPACK_H
 #define CHIMERE_KERNELS_CUDA_REPACK_H
 
@@ -71,6 +81,12 @@ enum plane_form {
     FORM_G2XXS,
     FORM_G2XS,
     FORM_G2S,
+    FORM_X4K,
+    FORM_X4S,
+    FORM_X3K,
+    FORM_X3S,
+    FORM_X2K,
+    FORM_X2S,
     N_FORM
 };
 
@@ -103,7 +119,13 @@ struct plane_sizes { /* bytes per unit of each plane; top_units: units per top f
     X(FORM_G3XXS, 8, 4, 0, 2, 8, QUANT_IQ3_XXS) \
     X(FORM_G2XXS, 4, 4, 0, 2, 8, QUANT_IQ2_XXS) \
     X(FORM_G2XS, 8, 0, 1, 2, 8, QUANT_IQ2_XS) \
-    X(FORM_G2S, 4, 4, 2, 2, 8, QUANT_IQ2_S)
+    X(FORM_G2S, 4, 4, 2, 2, 8, QUANT_IQ2_S) \
+    X(FORM_X4K, 16, 0, 2, 4, 8, QUANT_IQ4_K) \
+    X(FORM_X4S, 16, 0, 1, 4, 8, QUANT_IQ4_KS) \
+    X(FORM_X3K, 8, 4, 2, 4, 8, QUANT_IQ3_K) \
+    X(FORM_X3S, 8, 4, 1, 4, 8, QUANT_IQ3_KS) \
+    X(FORM_X2K, 8, 0, 2, 4, 8, QUANT_IQ2_K) \
+    X(FORM_X2S, 8, 0, 1, 4, 8, QUANT_IQ2_KS)
 /* clang-format on */
 
 /* A stack of matrices as kernels see it. */
