@@ -9,6 +9,8 @@
 #   35b      speed of qwen35moe-35b, mix ramp3; 35b-deep: at depth 32,768; 35b-q4: mix q4km
 #   curve    qwen35moe-35b ramp3 with 1 to 128 sequences, short prompts, drafts of 1 to 8 tokens; a size that is
 #            slower than a smaller one fails
+#   kernels  time of each kernel with 1 to 128 sequences and of prompts of 2 and 4 tokens; the card model checked
+#            on 64 multiprocessors
 #   35b-cpu  the same with the experts of all layers on the processor: decode there, prompts bring them
 #   nemotron speed of nemotron-30b q4_0
 #   profile  time and bytes of each kernel of one decode step, and of a prefill, by Nsight Compute
@@ -177,6 +179,12 @@ for part in "$@"; do
         for n in 32 64 65 128; do "$chimere" bench --device cuda -m "$m" -p $n -n 0 -r 3; done
         "$chimere" bench --device cuda -m "$m" -p 0 -n 16 -r 1 --verify
         bench -m "$m" -p 0 -n 16 -r 1 --parallel 1,4,16,17,32,64 ;;
+    kernels)
+        m=$(model qwen35moe-35b ramp3)
+        "$chimere" bench --device cuda -m "$m" -p 0 -n 24 -r 2 --parallel 1,17,32,64,128 --by-kernel
+        for n in 2 4; do "$chimere" bench --device cuda -m "$m" -p $n -n 0 -r 3 --by-kernel; done
+        "$chimere" bench --device cuda -m "$m" -p 0 -n 24 -r 2 --parallel 1,32,128 --sms 0,64,40 \
+            --card rtx-5060-ti-16g ;;
     35b-deep) bench -m "$(model qwen35moe-35b ramp3)" -d 32768 -p 0 -n 64 -r 1 ;;
     35b-cpu)
         m=$(model qwen35moe-35b ramp3)

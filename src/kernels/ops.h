@@ -286,7 +286,8 @@ enum { STATE_BLOCK = 8192 }; /* maximum of lanes * d_state in floats, if lanes >
 
 /* ---- measurement ---- */
 
-enum { DEV_MAX_OPS = 32 }; /* ops that compute */
+enum { DEV_MAX_TIMES = 128, DEV_TIME_NAME = 64 };
+enum time_by { TIME_BY_OP, TIME_BY_KERNEL };
 struct dev_stats {
     uint64_t n_launch, n_graph, n_list;      /* kernels run; lists sent; of these, as graphs */
     uint64_t bytes_used, bytes_total;        /* of the device's memory */
@@ -297,8 +298,8 @@ struct dev_stats {
     } load;
 };
 struct op_time {
-    const char *op; /* static: the op's name; "other" for launches outside an op */
-    uint64_t n_launch;
+    char name[DEV_TIME_NAME]; /* of the op, "other" for launches outside an op; or of the kernel */
+    uint64_t n_launch, bytes; /* bytes: read by each launch, as far as known */
     double us;
 };
 
@@ -339,9 +340,12 @@ struct ops {
     double (*read_bandwidth)(struct dev *d);
     /* Since the device was opened. NULL if nothing is launched. */
     void (*stats)(const struct dev *d, struct dev_stats *s);
-    /* out NULL: starts timing every op. Otherwise ends timing, fills out [DEV_MAX_OPS] with the ops that ran, longest
-     * first, and returns their number. Waits. NULL if ops cannot be timed. */
-    int32_t (*time_ops)(struct dev *d, struct op_time *out);
+    /* out NULL: starts timing every op, or every kernel. Otherwise ends timing, fills out [DEV_MAX_TIMES] with those
+     * that ran, longest first, and returns their number. Waits. NULL if ops cannot be timed. */
+    int32_t (*time_ops)(struct dev *d, enum time_by by, struct op_time *out);
+    /* For measurements: uses about n_sm multiprocessors, 0: all. Returns the number obtained, at least n_sm; 0 with e if
+     * the device cannot separate so many. Waits. NULL if the device has no multiprocessors. */
+    int32_t (*limit)(struct dev *d, int32_t n_sm, struct err *e);
 
     /* Device form of a weight: the bytes it needs (0: used as stored in the file), then the lossless repacking of w
      * (layout 0, host memory) into dst; w2 describes the result. CHIMERE_ENUMERIC: w contains NaN or infinity. */

@@ -9,11 +9,13 @@ enum { RAMP_NO_TYPE = UINT32_MAX };
 /* Candidates for rows of n_in elements; the list ends with RAMP_NO_TYPE. */
 const uint32_t *ramp_types(enum ramp_mode mode, uint64_t n_in);
 
-/* A graphics card: memory that a program can use, and bandwidth. ramp_type_speed is the fraction of the bandwidth
+/* A graphics card: memory that a program can use, bandwidth, multiprocessors, clock. ramp_type_speed is the fraction of the bandwidth
  * that the product of one row with a type reaches (measured by bench/ramp_speed.sh). */
 struct ramp_card {
     const char *name;
     double memory_gib, bandwidth; /* bytes per second */
+    int32_t n_sm;                 /* multiprocessors */
+    double clock;                 /* Hz, the highest that its maker states */
 };
 const struct ramp_card *ramp_card_find(const char *name); /* NULL: none of that name */
 const char *ramp_card_name(int i);                        /* NULL after the last */

@@ -172,9 +172,11 @@ static void load_small(struct load_params *p) {
 
 /* Where the last step's ops are timed: what the device says of it. */
 struct timed {
-    struct op_time ops[DEV_MAX_OPS];
+    struct op_time ops[DEV_MAX_TIMES];
     int32_t n_op;
     uint64_t n_launch;
+    enum time_by by;
+    int32_t n_sm; /* multiprocessors to use; 0: all */
 };
 
 /* Logits of the last of N_TOK tokens: a prompt, then steps; or of a prompt alone. */
@@ -186,6 +188,7 @@ static int last_logits(int32_t n_cpu_moe, int32_t prompt, struct timed *timed, f
     struct seq_pool *pool = NULL;
     struct forward *f = NULL;
     struct seq *s = NULL;
+    if (timed && timed->n_sm && d->ops->limit(d, timed->n_sm, e) < timed->n_sm) return e->code;
     int rc = n_cpu_moe ? cpu_open(&where.host, 2, CPU_ISA_SCALAR, e) : 0;
     if (!rc) rc = model_open_placed(&m, small, d, &where, true, e);
     const struct seq_pool_params pp = {
@@ -201,10 +204,10 @@ static int last_logits(int32_t n_cpu_moe, int32_t prompt, struct timed *timed, f
         const float *logits;
         struct dev_stats before, after;
         bool times = timed && at == N_TOK - 1;
-        if (times) d->ops->time_ops(d, NULL);
+        if (times) d->ops->time_ops(d, timed->by, NULL);
         d->ops->stats(d, &before);
         rc = forward_run(f, &run, 1, &logits, e);
-        if (times) timed->n_op = d->ops->time_ops(d, timed->ops);
+        if (times) timed->n_op = d->ops->time_ops(d, timed->by, timed->ops);
         d->ops->stats(d, &after);
         if (times) timed->n_launch = after.n_launch - before.n_launch;
         *n_vocab = rc ? 0 : m->hp.n_vocab;
@@ -282,9 +285,33 @@ static void ops_are_timed(void **state) {
     assert_true(n_launch > 10);
     for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
         bool has = false;
-        for (int32_t i = 0; i < t.n_op; i++) has |= strcmp(t.ops[i].op, some[k]) == 0;
+        for (int32_t i = 0; i < t.n_op; i++) has |= strcmp(t.ops[i].name, some[k]) == 0;
         if (!has) fail_msg("no time of %s", some[k]);
     }
+}
+
+static void kernels_are_timed_on_fewer_multiprocessors(void **state) {
+    (void)state;
+    enum { MAX = 4096 };
+    static float want[MAX], got[MAX];
+    struct timed t = {.by = TIME_BY_KERNEL, .n_sm = 2};
+    int32_t n;
+    uint64_t n_launch = 0, bytes = 0;
+    struct err e = {0};
+    if (last_logits(0, 0, NULL, want, &n, &e)) fail_msg("%s", e.text);
+    int rc = last_logits(0, 0, &t, got, &n, &e);
+    if (rc == CHIMERE_EUNSUPPORTED) skip(); /* a driver without green contexts */
+    if (rc) fail_msg("%s", e.text);
+    for (int32_t i = 0; i < n; i++) assert_true(fabsf(got[i] - want[i]) < 1e-2f);
+    for (int32_t i = 0; i < t.n_op; i++) {
+        n_launch += t.ops[i].n_launch;
+        bytes += t.ops[i].n_launch * t.ops[i].bytes;
+        for (int32_t k = 0; k < i; k++) /* one row for each kernel and size */
+            assert_true(strcmp(t.ops[i].name, t.ops[k].name) != 0 ||
+                        t.ops[i].bytes != t.ops[k].bytes);
+    }
+    assert_int_equal(n_launch, t.n_launch);
+    assert_true(bytes > 0);
 }
 
 static void bandwidth_is_measured_and_costs_nothing_after(void **state) {
@@ -660,6 +687,7 @@ int main(void) {
         cmocka_unit_test(experts_give_the_same_wherever_they_are),
         cmocka_unit_test(streamed_experts_give_the_same_bits),
         cmocka_unit_test(ops_are_timed),
+        cmocka_unit_test(kernels_are_timed_on_fewer_multiprocessors),
         cmocka_unit_test(bandwidth_is_measured_and_costs_nothing_after),
         cmocka_unit_test(memory_may_run_out_anywhere),
         cmocka_unit_test(host_memory_may_run_out_anywhere),

@@ -23,6 +23,9 @@
     EXPERT_OPTIONS,                                                                                \
     {"bandwidth", 0, CFG_FLOAT, "GB/s", NULL, 0.1, 100000, NULL, "read bandwidth; measured if not given"}, \
     {"by-op", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "then one pass more, whose ops are timed (on a GPU)"}, \
+    {"by-kernel", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "the same for every kernel, with the bytes that it reads"}, \
+    {"sms", 0, CFG_STR, "LIST", "0", 0, 0, NULL,                                                   \
+     "multiprocessors of the GPU to use, one after another, 0: all, e.g. 0,64,40"},                \
     {"verify", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,                                             \
      "then the time of verifying 1 to 8 tokens of each of 1, 4 and 8 sequences"},                  \
     {"speculate-as", 0, CFG_STR, "RATES", NULL, 0, 0, NULL,                                        \

@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "cli/args/bench_args.h"
 #include "cli/bench_url.h"
+#include "cli/cmd/bench_card.h"
 #include "cli/cmd/bench_speculate.h"
 #include "cli/args/model_args.h"
 #include "cli/args/remote_args.h"
@@ -31,6 +32,9 @@ const struct cfg_opt bench_options[] = {
     MODEL_OPTIONS,
     CACHE_OPTIONS,
     BENCH_OPTIONS,
+    {"card", 0, CFG_STR, "NAME", NULL, 0, 0, NULL,
+     "predict the decode speed of another GPU, e.g. rtx-5060-ti-16g; "
+     "--sms are then all and as many as that one has"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print an array of objects"},
     REMOTE_OPTIONS,
     LOAD_OPTIONS,
@@ -51,11 +55,15 @@ struct rig {
     double bandwidth;        /* bytes per second */
     double idle_watts;       /* NAN: not readable */
     uint64_t cache_bytes;    /* keys and values of one position */
-    bool by_op;
+    bool by_op, by_kernel;
+    int32_t n_sm; /* multiprocessors in use, if --sms limits them; else 0 */
+    int32_t sms[8], n_sms;
     struct moe_keep keep;             /* which experts to keep */
     struct routing *routing;          /* owned; NULL: the routers choose */
     bool verifies;                    /* --verify or --speculate-as */
     struct bench_speculate speculate; /* filled if so */
+    const struct ramp_card *card;     /* --card; NULL: none */
+    struct bench_card_runs runs;      /* owned */
 };
 
 /* ---- the tests ---- */
@@ -108,8 +116,8 @@ struct result {
     double joules;     /* per token, over all readable counters; NAN: not readable */
     double n_launch;   /* kernel launches per pass; 0: the device launches none */
     double pass_us;    /* median */
-    int32_t n_op;      /* ops of one more pass, the longest first; 0: not timed */
-    struct op_time ops[DEV_MAX_OPS];
+    int32_t n_op;      /* ops or kernels of one more pass, the longest first; 0: not timed */
+    struct op_time ops[DEV_MAX_TIMES];
     struct load_stats load; /* weights loaded in that pass */
     struct tier_stats tier; /* over the measured repetitions; n_expert 0: no experts are on disk */
     double seconds;         /* duration of the measured repetitions */
@@ -132,9 +140,10 @@ static int time_ops(struct rig *r, int32_t n_seq, bool is_decode, struct result 
     const struct ops *ops = r->m->dev->ops;
     if (!is_decode) seq_reset(r->seqs[0]);
     struct load_stats before = stats_of(r).load;
-    ops->time_ops(r->m->dev, NULL);
+    enum time_by by = r->by_kernel ? TIME_BY_KERNEL : TIME_BY_OP;
+    ops->time_ops(r->m->dev, by, NULL);
     int rc = is_decode ? decode(r, n_seq, 1, e) : prefill(r, r->seqs[0], r->n_prompt, e);
-    out->n_op = ops->time_ops(r->m->dev, out->ops);
+    out->n_op = ops->time_ops(r->m->dev, by, out->ops);
     out->load = stats_of(r).load;
     out->load.packed_bytes -= before.packed_bytes;
     out->load.copied_bytes -= before.copied_bytes;
@@ -198,7 +207,7 @@ static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *
         out->joules = used / r->n_repeat / (is_decode ? (double)r->n_gen * n_seq : r->n_prompt);
     out->n_launch = (double)n_launch / (is_decode ? r->n_gen : 1);
     out->pass_us = 1e6 * (is_decode ? n_seq : r->n_prompt) / out->median;
-    return r->by_op ? time_ops(r, n_seq, is_decode, out, e) : 0;
+    return r->by_op || r->by_kernel ? time_ops(r, n_seq, is_decode, out, e) : 0;
 }
 
 /* ---- output ---- */
@@ -224,9 +233,11 @@ static json_t *report_ops(const struct result *x) {
     json_t *a = json_array();
     for (int32_t i = 0; i < x->n_op; i++) {
         json_t *o = json_object();
-        json_object_set_new(o, "op", json_string(x->ops[i].op));
+        json_object_set_new(o, "op", json_string(x->ops[i].name));
         json_object_set_new(o, "us", json_real(round(x->ops[i].us * 100) / 100));
         json_object_set_new(o, "launches", json_integer((json_int_t)x->ops[i].n_launch));
+        if (x->ops[i].bytes)
+            json_object_set_new(o, "bytes", json_integer((json_int_t)x->ops[i].bytes));
         json_array_append_new(a, o);
     }
     return a;
@@ -272,6 +283,7 @@ static json_t *report(const struct rig *r, bool is_decode, int32_t n_seq, const 
     json_object_set_new(o, "n_gen", json_integer(is_decode ? r->n_gen : 0));
     json_object_set_new(o, "depth", json_integer(r->depth));
     json_object_set_new(o, "n_seq", json_integer(n_seq));
+    if (r->n_sm) json_object_set_new(o, "multiprocessors", json_integer(r->n_sm));
     json_object_set_new(o, "tok_s", json_real(round(x->median * 100) / 100));
     json_object_set_new(o, "tok_s_sd", json_real(round(x->sd * 100) / 100));
     json_object_set_new(o, "bytes_per_tok", json_integer((json_int_t)bytes));
@@ -294,11 +306,18 @@ static void print_ops(const struct result *x) {
         sum += x->ops[i].us;
         n += x->ops[i].n_launch;
     }
-    printf("    %-12s %10s %7s %8s\n", "op", "us", "share", "launches");
-    for (int32_t i = 0; i < x->n_op; i++)
-        printf("    %-12s %10.1f %5.1f %% %8llu\n", x->ops[i].op, x->ops[i].us,
-               sum > 0 ? 100 * x->ops[i].us / sum : 0, (unsigned long long)x->ops[i].n_launch);
-    printf("    %-12s %10.1f %15llu; %.1f us by the clock when they overlap\n", "all", sum,
+    printf("    %-28s %10s %7s %8s\n", "op", "us", "share", "launches");
+    for (int32_t i = 0; i < x->n_op; i++) {
+        const struct op_time *t = &x->ops[i];
+        double each = t->us / (double)t->n_launch, bytes = (double)t->bytes;
+        printf("    %-28s %10.1f %5.1f %% %8llu", t->name, t->us, sum > 0 ? 100 * t->us / sum : 0,
+               (unsigned long long)t->n_launch);
+        if (t->bytes)
+            printf("  each %7.2f us by %8.3f MB, %5.0f GB/s", each, bytes * 1e-6,
+                   bytes * 1e-3 / each);
+        putchar('\n');
+    }
+    printf("    %-28s %10.1f %15llu; %.1f us by the clock when they overlap\n", "all", sum,
            (unsigned long long)n, x->pass_us);
 }
 
@@ -338,22 +357,26 @@ static int run_test(struct rig *r, bool is_decode, int32_t n_seq, json_t *array,
     if (rc) return rc;
     if (array) json_array_append_new(array, report(r, is_decode, n_seq, &x));
     else print_row(r, is_decode, n_seq, &x);
-    return 0;
+    if (!r->card || !is_decode) return 0;
+    struct card_run run = {.n_sm = r->n_sm, .n_seq = n_seq, .n_kernel = x.n_op, .us = x.pass_us};
+    memcpy(run.kernels, x.ops, sizeof run.kernels);
+    return bench_card_add(&r->runs, &run, e);
 }
 
-static int parse_list(const char *s, int32_t *out, int32_t max, int32_t *n, struct err *e) {
+static int parse_list(const char *option, const char *s, int32_t least, int32_t *out, int32_t max,
+                      int32_t *n, struct err *e) {
     while (*s) {
         size_t len = strcspn(s, ",");
         char num[16];
         int64_t v;
         snprintf(num, sizeof num, "%.*s", (int)(len < 15 ? len : 15), s);
-        if (!str_to_i64(num, 1, 256, &v) || *n == max)
-            return err_set(e, CHIMERE_EINVAL,
-                           "--parallel: expected numbers from 1 to 256, got '%s'", num);
+        if (!str_to_i64(num, least, 256, &v) || *n == max)
+            return err_set(e, CHIMERE_EINVAL, "%s: expected numbers from %d to 256, got '%s'",
+                           option, least, num);
         out[(*n)++] = (int32_t)v;
         s += len + (s[len] == ',');
     }
-    return *n ? 0 : err_set(e, CHIMERE_EINVAL, "--parallel: expected a list of numbers");
+    return *n ? 0 : err_set(e, CHIMERE_EINVAL, "%s: expected a list of numbers", option);
 }
 
 /* Returns the number of positions of the longest test, for one sequence. */
@@ -453,14 +476,52 @@ static void tear_down(struct rig *r) {
     r->rows = NULL, r->rates = NULL, r->tokens = NULL, r->routing = NULL;
 }
 
+/* --card: which one; its multiprocessors, if --sms gives none, then all of this card's and as many as it has. */
+static int read_card(struct rig *r, const struct cfg *c, struct err *e) {
+    const char *name = cfg_str(c, "card");
+    r->card = name ? ramp_card_find(name) : NULL;
+    if (name && !r->card) {
+        err_set(e, CHIMERE_ENOENT, "--card: no card named '%.60s'", name);
+        err_hint(e, "one of the names of ramp --card, such as rtx-5060-ti-16g or h100-80g");
+        return CHIMERE_ENOENT;
+    }
+    if (!name) return 0;
+    r->by_kernel = true;
+    if (r->n_sms == 1 && !r->sms[0]) r->sms[r->n_sms++] = r->card->n_sm;
+    if (r->n_sms < 2)
+        return err_set(e, CHIMERE_EINVAL, "--card: expected several numbers in --sms");
+    return 0;
+}
+
+/* Makes the device use so many multiprocessors, 0: all. */
+static int limit(struct rig *r, int32_t n_sm, bool prints, struct err *e) {
+    struct dev *d = r->m->dev;
+    if (r->n_sms == 1 && !n_sm) return 0;
+    if (!d->ops->limit)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "--sms: device %s has no multiprocessors",
+                       d->ops->name);
+    r->n_sm = d->ops->limit(d, n_sm, e);
+    if (!r->n_sm) return e->code;
+    if (prints) printf("%d multiprocessors\n", r->n_sm);
+    return 0;
+}
+
 static int run_all(struct rig *r, const int32_t *parallel, int32_t n_parallel, json_t *array,
                    struct err *e) {
     if (!array) printf("%-32s  %-14s %6s %5s %12s\n", "model", "test", "depth", "seqs", "tok/s");
     int rc = 0;
     r->idle_watts = idle_watts();
-    if (r->n_prompt) rc = run_test(r, false, 1, array, e);
-    for (int32_t i = 0; !rc && r->n_gen && i < n_parallel; i++)
-        rc = run_test(r, true, parallel[i], array, e);
+    for (int32_t k = 0; !rc && k < r->n_sms; k++) {
+        rc = limit(r, r->sms[k], !array, e);
+        if (!rc && r->n_prompt) rc = run_test(r, false, 1, array, e);
+        for (int32_t i = 0; !rc && r->n_gen && i < n_parallel; i++)
+            rc = run_test(r, true, parallel[i], array, e);
+    }
+    if (!rc && r->card) {
+        const struct ramp_card *here = card_of(bench_card_sms(&r->runs), r->bandwidth);
+        if (!here) return err_set(e, CHIMERE_EUNSUPPORTED, "--card: this GPU's clock is not known");
+        bench_card_print(&r->runs, here, r->card, array);
+    }
     if (!rc && r->verifies) {
         r->speculate.m = r->m;
         r->speculate.batch = r->batch;
@@ -478,15 +539,18 @@ int bench_rows(const struct cfg *c, json_t *rows, struct err *e) {
                     .n_gen = (int32_t)cfg_int(c, "gen"),
                     .n_repeat = (int32_t)cfg_int(c, "repeat"),
                     .by_op = cfg_bool(c, "by-op"),
+                    .by_kernel = cfg_bool(c, "by-kernel"),
                     .keep = model_args_keep(c),
                     .n_seq = 1};
-    int rc = parse_list(cfg_str(c, "parallel"), parallel, 32, &n_parallel, e);
+    int rc = parse_list("--parallel", cfg_str(c, "parallel"), 1, parallel, 32, &n_parallel, e);
+    if (!rc) rc = parse_list("--sms", cfg_str(c, "sms"), 0, r.sms, 8, &r.n_sms, e);
     for (int32_t i = 0; i < n_parallel; i++)
         if (parallel[i] > r.n_seq) r.n_seq = parallel[i];
+    if (!rc) rc = read_card(&r, c, e);
     if (!rc) rc = read_speculate(&r, c, parallel, n_parallel, e);
     if (!rc) rc = open_model(&r, c, &dev, e);
     if (rc) return rc;
-    if (r.by_op && !dev->ops->time_ops)
+    if ((r.by_op || r.by_kernel) && !dev->ops->time_ops)
         rc = err_set(e, CHIMERE_EUNSUPPORTED, "--by-op: device %s does not time its ops",
                      dev->ops->name);
     r.bandwidth = cfg_is_set(c, "bandwidth") ? cfg_float(c, "bandwidth") * 1e9
@@ -494,6 +558,7 @@ int bench_rows(const struct cfg *c, json_t *rows, struct err *e) {
     if (!rc) rc = set_up(&r, c, e);
     if (!rc) rc = run_all(&r, parallel, n_parallel, rows, e);
     tear_down(&r);
+    bench_card_free(&r.runs);
     model_close(r.m);
     dev->ops->close(dev);
     return rc;

@@ -222,6 +222,8 @@ struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes) {
     memset((void *)a, 0, sizeof *a); /* padding bytes are hashed too */
     a->op = (uint16_t)c->op;
     a->carve = c->carve;
+    a->bytes = c->reads;
+    c->reads = 0;
     a->args_at = l->n_args_bytes;
     memset(l->args + l->n_args_bytes, 0, n_bytes);
     l->n_args_bytes += (uint32_t)n_bytes;
@@ -594,7 +596,8 @@ static void dev_close(struct dev *d) {
     cuda_host_free(c->stage_host);
     cuda_host_free(c->back);
     if (c->fetched) cudaEventDestroy(c->fetched);
-    if (c->stream) cudaStreamDestroy(c->stream);
+    cuda_limit_end(c);
+    if (c->whole) cudaStreamDestroy(c->whole);
     mem_free(c->pieces);
     mem_free(c->list.launches);
     mem_free(c->list.args);
@@ -640,6 +643,7 @@ static const struct ops cuda_ops = {
     .read_bandwidth = cuda_read_bandwidth,
     .stats = dev_stats_of,
     .time_ops = cuda_time_ops,
+    .limit = cuda_limit,
     .prepared_bytes = cuda_prepared_bytes,
     .prepare = cuda_prepare,
     .stage = cuda_stage,
@@ -756,14 +760,15 @@ int cuda_open(struct dev **out, const struct cuda_params *p, struct err *e) {
     c->has_group_mma = c->compute == 90;
 #endif
     c->carve = CARVE_ANY;
-    c->n_sm = prop.multiProcessorCount;
+    c->n_sm = c->all_sm = prop.multiProcessorCount;
     c->layout = best_layout(p, c->n_sm);
     c->stats.bytes_total = prop.totalGlobalMem;
     c->list.launches =
         (struct launch *)mem_alloc_array(CUDA_MAX_LAUNCHES, sizeof *c->list.launches);
     c->list.cap_args = CUDA_MAX_LAUNCHES * 512;
     c->list.args = (uint8_t *)mem_alloc(c->list.cap_args);
-    rc = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
+    rc = cudaStreamCreateWithFlags(&c->whole, cudaStreamNonBlocking);
+    c->stream = c->whole;
     if (rc == cudaSuccess) rc = cudaEventCreateWithFlags(&c->fetched, cudaEventDisableTiming);
     bool ok = c->list.launches && c->list.args && rc == cudaSuccess && open_tables(c);
     if (!ok || c->err.code) {

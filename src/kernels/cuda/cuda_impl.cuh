@@ -57,7 +57,8 @@ struct launch {
     dim3 grid, block;
     uint32_t shared_bytes, args_at; /* offset in the list's argument bytes */
     uint16_t op, n_arg, arg_at[CUDA_MAX_ARGS];
-    int16_t carve; /* as in struct cuda */
+    int16_t carve;  /* as in struct cuda */
+    uint64_t bytes; /* of weights and states that it reads; 0 unless launches are timed */
 };
 
 struct list {                /* launches not yet sent */
@@ -153,23 +154,32 @@ struct halves {
     float *scale; /* per row */
 };
 
+/* Fewer multiprocessors than the card has (measure.cu). */
+struct limit {
+    void *context; /* owned: a green context; NULL: none */
+    cudaStream_t stream;
+};
+
 struct cuda {
     struct dev dev; /* must be first: its ops */
     struct cuda_params params;
-    cudaStream_t stream;
+    cudaStream_t stream; /* view: `whole`, or the limited context's */
+    cudaStream_t whole;  /* owned */
+    struct limit limit;
     struct list list;
     struct graph graphs[CUDA_MAX_GRAPHS];
     uint64_t seen[128]; /* hashes of lists that were sent once */
     uint32_t n_seen;
     uint64_t clock;
-    bool dependent; /* sm_90 and newer: programmatic dependent launch */
-    int16_t carve;  /* shared memory carve-out in percent, or CARVE_ANY */
-    int n_sm, compute;
-    bool has_group_mma;    /* the kernels were built with HAS_GROUP_MMA */
-    uint32_t layout;       /* of weights */
-    struct loader *loader; /* owned; NULL: nothing is loaded */
-    enum cuda_op op;       /* the op being recorded */
-    struct timing *timing; /* owned; NULL: ops are not timed */
+    bool dependent;            /* sm_90 and newer: programmatic dependent launch */
+    int16_t carve;             /* shared memory carve-out in percent, or CARVE_ANY */
+    int n_sm, all_sm, compute; /* n_sm: multiprocessors that kernels may use */
+    uint64_t reads;            /* bytes of the next launch */
+    bool has_group_mma;        /* the kernels were built with HAS_GROUP_MMA */
+    uint32_t layout;           /* of weights */
+    struct loader *loader;     /* owned; NULL: nothing is loaded */
+    enum cuda_op op;           /* the op being recorded */
+    struct timing *timing;     /* owned; NULL: ops are not timed */
 
     uint8_t *stage_host, *stage; /* owned: pinned, device: [stage_cap] */
     size_t stage_used, stage_cap, stage_sent;
@@ -328,7 +338,20 @@ void cuda_loader_free(struct cuda *c); /* waits for uploads in flight */
 /* ---- measurement (measure.cu) ---- */
 
 double cuda_read_bandwidth(struct dev *d);
-int32_t cuda_time_ops(struct dev *d, struct op_time *out);
+int32_t cuda_limit(struct dev *d, int32_t n_sm, struct err *e);
+void cuda_limit_end(struct cuda *c);
+int32_t cuda_time_ops(struct dev *d, enum time_by by, struct op_time *out);
+/* While launches are timed: the next launch reads n bytes; n_mat matrices of w. */
+static inline void cuda_reads(struct cuda *c, double n) {
+    if (c->timing) c->reads += (uint64_t)n;
+}
+static inline void cuda_reads_planes(struct cuda *c, const planes &w, double n_mat) {
+    if (!c->timing || w.form == FORM_NONE) return;
+    struct plane_sizes s = cuda_repack_sizes((enum plane_form)w.form);
+    double unit = s.codes + s.more + s.sub + (double)s.top / s.top_units;
+    bool is_number = s.codes >= 64; /* a unit of unquantized elements may be incomplete */
+    cuda_reads(c, n_mat * (double)w.n_row * (is_number ? unit / 32 * w.n_in : unit * w.n_unit));
+}
 void cuda_time_list(struct cuda *c); /* launches the list and waits */
 void cuda_timing_free(struct cuda *c);
 

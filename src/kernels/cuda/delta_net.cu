@@ -827,6 +827,7 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
                is_aligned(a->qkv) && a->qkv_stride % 4 == 0 && is_aligned(a->state.conv) &&
                a->state.conv_stride % 4 == 0 && is_single(a->spans, a->n_span);
     dim3 grid((unsigned)a->n_v_head, (unsigned)b.n_span), block(STEP_THREADS);
+    cuda_reads(c, 8.0 * (double)(b.n_span * n_out * a->d_k)); /* states, read and written */
     if (one) launch(c, gdn_one_kernel, grid, dim3(ONE_THREADS), 0, b, a->state, g);
     else if (a->d_k <= 128) launch(c, gdn_step_kernel<32>, grid, block, 0, b, a->state, g);
     else launch(c, gdn_step_kernel<64>, grid, block, 0, b, a->state, g);

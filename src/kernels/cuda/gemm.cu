@@ -436,6 +436,8 @@ void cuda_tiles(struct cuda *c, const tile_job &job) {
     tile_job j = job;
     int32_t blocks = 0, rows = j.mode == TILE_GATED ? TILE_M / 2 : TILE_M;
     int form = j.o[0].w.form;
+    for (int32_t i = 0; i < j.n_o + (j.mode == TILE_GATED); i++)
+        cuda_reads_planes(c, j.o[i].w, job.reads);
     for (int32_t i = 0; i < (j.mode == TILE_GATED ? 1 : j.n_o); i++) {
         j.o[i].first_block = blocks;
         blocks += (int32_t)((j.o[i].w.n_row + rows - 1) / rows);

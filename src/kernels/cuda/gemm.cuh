@@ -48,10 +48,11 @@ struct tile_list {
 struct tile_job {
     tile_out o[TILE_OUTS]; /* all of one form, or all unquantized */
     int32_t n_o, mode, act, n_row;
-    halves x;              /* [n_row][halves_of(n_in)] */
-    const float *factor;   /* [n_row] or NULL */
-    tile_list list;        /* cap 0: row r of x gives row r of dst, with matrix 0 */
-    int32_t per_x, unused; /* with a list: pair p reads row p / per_x of x, writes row p of dst */
+    halves x;            /* [n_row][halves_of(n_in)] */
+    const float *factor; /* [n_row] or NULL */
+    tile_list list;      /* cap 0: row r of x gives row r of dst, with matrix 0 */
+    int32_t per_x;       /* with a list: pair p reads row p / per_x of x, writes row p of dst */
+    float reads;         /* matrices of a stack that it is expected to read */
 };
 
 /* Records one launch. */

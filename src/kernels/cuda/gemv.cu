@@ -640,6 +640,7 @@ static void vectors_launch(struct cuda *c, const linear_job &j, dim3 grid, dim3 
 
 /* One launch: matrices of one form, of Q8_0, and unquantized. x8.q NULL: not needed. */
 static void vectors8(struct cuda *c, linear_job &j, int form) {
+    for (int32_t i = 0; i < j.n_o; i++) cuda_reads_planes(c, j.o[i].w, 1);
     if (j.n_tok > 1 && cuda_few(c, j, form)) return;
     int64_t threads = VEC_THREADS, n_in = j.o[0].w.n_in, units = 0;
     for (int32_t i = 0; i < j.n_o; i++)
@@ -741,6 +742,7 @@ static void tiles(struct cuda *c, const struct linear_out *o, int32_t n_o, const
         tile_job j = {};
         j.mode = TILE_PUT;
         j.n_row = n_tok;
+        j.reads = 1;
         j.x = h, j.factor = factor;
         for (int32_t i = 0; i < n_o; i++) {
             planes w = cuda_repack_of(o[i].w);
@@ -772,6 +774,7 @@ void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, c
         j.x = x;
         j.x_stride = x_stride;
         j.factor = factor;
+        cuda_reads_planes(c, j.o[0].w, 1);
         launch(c, float_tile_kernel,
                dim3((unsigned)((o->w->n_out + FLOAT_ROWS - 1) / FLOAT_ROWS),
                     (unsigned)((n_tok + FLOAT_COLS - 1) / FLOAT_COLS)),

@@ -1,9 +1,15 @@
 /* measure.cu: measures the read bandwidth of device memory and the time per op. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <utility>
+#ifndef CHIMERE_EMULATE
+#include <cuda.h>
+#endif
 
 #include "kernels/cuda/cuda_impl.cuh"
 
 extern "C" {
+#include "base/hash.h"
 #include "base/mem.h"
 }
 
@@ -62,12 +68,116 @@ double cuda_read_bandwidth(struct dev *d) {
     return best;
 }
 
-/* ---- time by op ---- */
+/* ---- fewer multiprocessors ---- */
+
+void cuda_limit_end(struct cuda *c) {
+    if (c->limit.stream) cudaStreamDestroy(c->limit.stream);
+#ifndef CHIMERE_EMULATE
+    void *destroy = NULL;
+    cudaDriverEntryPointQueryResult found;
+    if (c->limit.context &&
+        cudaGetDriverEntryPointByVersion("cuGreenCtxDestroy", &destroy, 12040, cudaEnableDefault,
+                                         &found) == cudaSuccess &&
+        destroy)
+        ((CUresult(*)(CUgreenCtx))destroy)((CUgreenCtx)c->limit.context);
+    for (int i = 0; i < CUDA_MAX_GRAPHS; i++)
+        if (c->graphs[i].exec) cudaGraphExecDestroy(c->graphs[i].exec);
+    memset((void *)c->graphs, 0, sizeof c->graphs); /* they were recorded on that stream */
+#endif
+    memset(c->seen, 0, sizeof c->seen);
+    c->limit = limit{};
+    c->stream = c->whole;
+}
+
+#ifndef CHIMERE_EMULATE
+/* The functions of the driver for green contexts, which came with version 12.4. */
+struct green_calls {
+    CUresult (*resource)(CUdevice, CUdevResource *, CUdevResourceType);
+    CUresult (*split)(CUdevResource *, unsigned *, const CUdevResource *, CUdevResource *, unsigned,
+                      unsigned);
+    CUresult (*describe)(CUdevResourceDesc *, CUdevResource *, unsigned);
+    CUresult (*create)(CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned);
+    CUresult (*stream)(CUstream *, CUgreenCtx, unsigned, int);
+};
+static bool green_find(green_calls *g) {
+    const struct {
+        const char *name;
+        void **to;
+    } calls[] = {{"cuDeviceGetDevResource", (void **)&g->resource},
+                 {"cuDevSmResourceSplitByCount", (void **)&g->split},
+                 {"cuDevResourceGenerateDesc", (void **)&g->describe},
+                 {"cuGreenCtxCreate", (void **)&g->create},
+                 {"cuGreenCtxStreamCreate", (void **)&g->stream}};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        /* the version in which each of them is complete */
+        int version = calls[i].to == (void **)&g->stream ? 12050 : 12040;
+        cudaDriverEntryPointQueryResult found;
+        *calls[i].to = NULL;
+        if (cudaGetDriverEntryPointByVersion(calls[i].name, calls[i].to, (unsigned)version,
+                                             cudaEnableDefault, &found) != cudaSuccess ||
+            !*calls[i].to) {
+            cudaGetLastError();
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Makes a stream whose kernels run on n_sm multiprocessors or a few more. Returns their number, 0: not possible. */
+static int green_open(struct cuda *c, int n_sm, const char **why) {
+    green_calls g;
+    CUdevResource all, part;
+    CUdevResourceDesc desc;
+    CUgreenCtx context = NULL;
+    CUstream stream = NULL;
+    CUdevice device = c->params.device; /* drivers number devices as the runtime does */
+    unsigned n = 1;
+    *why = "the driver has no green contexts";
+    if (!green_find(&g)) return 0;
+    *why = "the driver does not separate so many";
+    if (g.resource(device, &all, CU_DEV_RESOURCE_TYPE_SM) ||
+        g.split(&part, &n, &all, NULL, 0, (unsigned)n_sm) || !n || g.describe(&desc, &part, 1))
+        return 0;
+    *why = "the driver opens no green context";
+    if (g.create(&context, desc, device, CU_GREEN_CTX_DEFAULT_STREAM)) return 0;
+    c->limit.context = context;
+    if (g.stream(&stream, context, CU_STREAM_NON_BLOCKING, 0)) return 0;
+    c->limit.stream = stream;
+    return (int)part.sm.smCount;
+}
+#endif
+
+int32_t cuda_limit(struct dev *d, int32_t n_sm, struct err *e) {
+    struct cuda *c = (struct cuda *)d;
+    const char *why = "";
+    if (d->ops->status(d, e)) return 0; /* waits */
+    cuda_use(c);
+    cuda_limit_end(c);
+    c->n_sm = c->all_sm;
+    if (!n_sm || n_sm >= c->all_sm) return c->n_sm;
+#ifdef CHIMERE_EMULATE
+    c->n_sm = n_sm;
+#else
+    c->n_sm = green_open(c, n_sm, &why);
+    if (!c->n_sm) {
+        cuda_limit_end(c);
+        c->n_sm = c->all_sm;
+        err_set(e, CHIMERE_EUNSUPPORTED, "gpu: %d of %d multiprocessors: %s", n_sm, c->all_sm, why);
+        return 0;
+    }
+    c->stream = c->limit.stream;
+#endif
+    return c->n_sm;
+}
+
+/* ---- time by op or by kernel ---- */
 
 struct timing {
     cudaEvent_t events[CUDA_MAX_LAUNCHES + 1]; /* owned, created on demand; NULL from n_event on */
     uint32_t n_event;
-    struct op_time ops[N_OP];
+    enum time_by by;
+    struct op_time times[DEV_MAX_TIMES];
+    int32_t n_time;
 };
 
 void cuda_timing_free(struct cuda *c) {
@@ -89,10 +199,65 @@ static void record(struct cuda *c, uint32_t i) {
               "event");
 }
 
-/* An event separates launches of different ops. All are in one CUDA graph, so that the host's launch time is not
- * measured. Kernels of one op overlap as usual; kernels of different ops do not. */
+static const char *const op_names[N_OP] = {"other",
+#define X(name) #name,
+                                           CUDA_OPS(X)
+#undef X
+};
+
+/* The name of a kernel, "page_kernel 9": the function's and a number for its parameters of templates. */
+static void kernel_name(const struct launch *l, char *out, size_t n) {
+    const char *name = op_names[l->op], *at;
+    size_t len = strlen(name);
+#ifndef CHIMERE_EMULATE
+    const char *mangled = NULL;
+    if (cudaFuncGetName(&mangled, l->kernel) == cudaSuccess && mangled) {
+        /* _Z, perhaps namespaces, then the length of the name in digits, the name, the parameters */
+        for (at = mangled; *at; at++) {
+            size_t digits = strspn(at, "0123456789"), size = (size_t)strtoul(at, NULL, 10);
+            if (!digits) continue;
+            at += digits;
+            if (size > strlen(at)) break;
+            if (size > 7 && !memcmp(at + size - 7, "_kernel", 7)) {
+                name = at, len = size;
+                break;
+            }
+            at += size - 1;
+        }
+        uint64_t rest = 0;
+        const char *args = name + len;
+        if (name != op_names[l->op] && *args == 'I') rest = hash_bytes(args, strlen(args), 1) % 997;
+        if (rest) {
+            snprintf(out, n, "%.*s/%llu", (int)len, name, (unsigned long long)rest);
+            return;
+        }
+    }
+#else
+    (void)at;
+#endif
+    snprintf(out, n, "%.*s", (int)len, name);
+}
+
+/* The row of what a launch belongs to; NULL: there is no room for another. */
+static struct op_time *row_of(struct timing *t, const struct launch *l, uint64_t bytes) {
+    char name[DEV_TIME_NAME];
+    if (t->by == TIME_BY_KERNEL) kernel_name(l, name, sizeof name);
+    else snprintf(name, sizeof name, "%s", op_names[l->op]);
+    for (int32_t i = 0; i < t->n_time; i++)
+        if (!strcmp(t->times[i].name, name) && (t->by == TIME_BY_OP || t->times[i].bytes == bytes))
+            return &t->times[i];
+    if (t->n_time == DEV_MAX_TIMES) return NULL;
+    struct op_time *to = &t->times[t->n_time++];
+    memcpy(to->name, name, sizeof name);
+    to->bytes = t->by == TIME_BY_KERNEL ? bytes : 0;
+    return to;
+}
+
+/* An event separates launches of different ops, or all. All are in one CUDA graph, so that the host's launch time is
+ * not measured. Kernels between two events overlap as usual; others do not. */
 void cuda_time_list(struct cuda *c) {
     const struct launch *l = c->list.launches;
+    bool each = c->timing->by == TIME_BY_KERNEL;
     uint32_t from = c->list.from, n = c->list.n_launch, n_part = 0;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
@@ -100,7 +265,7 @@ void cuda_time_list(struct cuda *c) {
     cuda_fail(c, rc, "recording a graph");
     if (rc != cudaSuccess) return;
     for (uint32_t i = from; i < n && !c->err.code; i++) {
-        bool begins = i == from || l[i].op != l[i - 1].op;
+        bool begins = each || i == from || l[i].op != l[i - 1].op;
         if (begins) record(c, n_part++);
         cuda_launch_one(c, &l[i], !begins);
     }
@@ -113,26 +278,19 @@ void cuda_time_list(struct cuda *c) {
     if (exec) cudaGraphExecDestroy(exec);
     if (graph) cudaGraphDestroy(graph);
     for (uint32_t i = from, part = 0; i < n && !c->err.code; i++) {
-        struct op_time *t = &c->timing->ops[l[i].op];
-        t->n_launch++;
-        if (i > from && l[i].op == l[i - 1].op) continue;
+        struct op_time *t = row_of(c->timing, &l[i], l[i].bytes);
+        if (t) t->n_launch++;
+        if (!each && i > from && l[i].op == l[i - 1].op) continue;
         float ms = 0;
         cuda_fail(c,
                   cudaEventElapsedTime(&ms, c->timing->events[part], c->timing->events[part + 1]),
                   "event");
-        t->us += 1e3 * (double)ms;
+        if (t) t->us += 1e3 * (double)ms;
         part++;
     }
 }
 
-static const char *const op_names[N_OP] = {"other",
-#define X(name) #name,
-                                           CUDA_OPS(X)
-#undef X
-};
-static_assert((int)N_OP <= (int)DEV_MAX_OPS, "room for every op");
-
-int32_t cuda_time_ops(struct dev *d, struct op_time *out) {
+int32_t cuda_time_ops(struct dev *d, enum time_by by, struct op_time *out) {
     struct cuda *c = (struct cuda *)d;
     cuda_use(c);
     cuda_send(c);
@@ -140,17 +298,14 @@ int32_t cuda_time_ops(struct dev *d, struct op_time *out) {
     if (!out) {
         if (!c->timing) c->timing = (struct timing *)mem_zalloc(sizeof *c->timing);
         if (!c->timing) cuda_fail_with(c, CHIMERE_ENOMEM, "out of memory for timing");
+        else c->timing->by = by;
         return 0;
     }
-    int32_t n = 0;
-    for (int op = 0; c->timing && op < N_OP; op++) {
-        struct op_time t = c->timing->ops[op];
-        int32_t at = n;
-        if (!t.n_launch) continue;
-        t.op = op_names[op];
-        for (; at > 0 && out[at - 1].us < t.us; at--) out[at] = out[at - 1];
-        out[at] = t;
-        n++;
+    int32_t n = c->timing ? c->timing->n_time : 0;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t at = i;
+        for (; at > 0 && out[at - 1].us < c->timing->times[i].us; at--) out[at] = out[at - 1];
+        out[at] = c->timing->times[i];
     }
     cuda_timing_free(c);
     return n;

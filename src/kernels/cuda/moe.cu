@@ -426,6 +426,7 @@ static void few_down8(struct cuda *c, const struct moe_args *a, const planes &do
         grid = dim3((unsigned)((blocks + rounds - 1) / rounds)), block = dim3(DOWN_MANY);
     }
     size_t room = grid_bytes(c, down.form);
+    cuda_reads_planes(c, down, experts_touched(a));
     switch (down.form) {
 #define X(F)                                                                                       \
     case F: down_launch<F>(c, is_many, grid, block, room, d); break;
@@ -490,6 +491,7 @@ static void tile_experts(struct cuda *c, const struct moe_args *a, const halves 
     j.act = (int32_t)a->act;
     j.n_row = n_pair;
     j.x = x, j.list = l, j.per_x = a->n_used;
+    j.reads = (float)experts_touched(a);
     j.n_o = 1;
     j.o[0] = tile_out{cuda_repack_of(a->up), NULL, hidden, n_ff, 1, 0, 0, 0};
     if (is_biased(a)) {

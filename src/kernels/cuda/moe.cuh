@@ -2,6 +2,8 @@
 #ifndef CHIMERE_KERNELS_CUDA_MOE_CUH
 #define CHIMERE_KERNELS_CUDA_MOE_CUH
 
+#include <math.h>
+
 #include "kernels/cuda/cuda_impl.cuh"
 #include "kernels/cuda/gemv_float.cuh"
 
@@ -173,6 +175,12 @@ __device__ __forceinline__ int32_t warp_stand_in(int32_t id) {
 static __host__ __device__ constexpr bool is_wide_form(int form) {
     return raw_words(form) > 6 || form == FORM_T4 || form == FORM_T4K || form == FORM_TFP4 ||
            form >= FORM_X4K;
+}
+
+/* Experts that n_tok tokens choose if all are equally likely. */
+static inline double experts_touched(const struct moe_args *a) {
+    double n = (double)a->router->n_out;
+    return n * (1 - pow(1 - (double)a->n_used / n, (double)a->n_tok));
 }
 
 /* Decode with 8-bit activations: hidden rows of the chosen experts, [n_tok * n_used] of e.up.n_row.

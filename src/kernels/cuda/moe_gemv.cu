@@ -473,6 +473,9 @@ bool cuda_hidden8(struct cuda *c, const struct moe_args *a, const expert_set &e,
     if (room + x_bytes <= near_bytes(c, a->n_tok)) h.x_bytes = (int32_t)x_bytes, room += x_bytes;
     if (room + (size_t)h.sh_bytes <= near_bytes(c, a->n_tok)) room += (size_t)h.sh_bytes;
     else h.sh_bytes = 0;
+    cuda_reads_planes(c, e.up, experts_touched(a));
+    cuda_reads_planes(c, e.gate, experts_touched(a));
+    if (a->sh_down && !apart) cuda_reads_planes(c, h.sh_down, 1);
     switch (e.up.form) {
 #define X(F)                                                                                       \
     case F: hidden_launch<F>(c, e.has_gate, is_many, grid, block, room, h); break;

@@ -1,0 +1,30 @@
+/* card_time.h: predicts the time of a step on one GPU from the times of its kernels on another.
+ *
+ * A kernel's time is latency + max(bytes / (0.92 x bandwidth), work / multiprocessors). Two runs, on all and on fewer
+ * multiprocessors, give latency and work of every kernel. Both become shorter with a higher clock. The model knows no
+ * difference between generations of multiprocessors, so it does not apply to prompts, which use the tensor cores. */
+#ifndef CHIMERE_RAMP_CARD_TIME_H
+#define CHIMERE_RAMP_CARD_TIME_H
+
+#include "kernels/ops.h"
+#include "ramp/ramp_type.h"
+
+#define CARD_BANDWIDTH 0.92 /* share of the stated bandwidth that reads reach at best */
+
+/* A decode step of n_seq sequences on n_sm multiprocessors: its time, and kernels timed one by one. */
+struct card_run {
+    int32_t n_sm, n_seq, n_kernel;
+    double us;
+    struct op_time kernels[DEV_MAX_TIMES];
+};
+
+/* The card of the table with so many multiprocessors and about this measured bandwidth, bytes per second; NULL: none
+ * has so many. */
+const struct ramp_card *card_of(int32_t n_sm, double bandwidth);
+
+/* What a step would take, in us, on a card; a, b: runs of the same step on more and on fewer multiprocessors of a card
+ * `here`. */
+double card_time(const struct card_run *a, const struct card_run *b, const struct ramp_card *here,
+                 const struct ramp_card *card);
+
+#endif
