@@ -13,7 +13,7 @@
 
 enum {
     SPLIT_THREADS = 128,
-    FEW_ROWS = 32, /* rows that have scratch for their partial results at once */
+    FEW_ROWS = 32, /* rows that have scratch for MAX_SPLIT ranges at once */
 };
 
 /* ---- storing ---- */
@@ -369,9 +369,9 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
         factor[w][g] = mw == -INFINITY ? 0.0f : expf(mw - most_of(g));
     }
     __syncthreads();
-    int64_t part = ((int64_t)blockIdx.z * j.n_head + head0) * MAX_SPLIT + blockIdx.y;
+    int64_t part = ((int64_t)blockIdx.z * j.n_head + head0) * j.n_range + blockIdx.y;
 #pragma unroll 1
-    for (int g = 0; g < G && head0 + g < head_end; g++, part += MAX_SPLIT)
+    for (int g = 0; g < G && head0 + g < head_end; g++, part += j.n_range)
         for (int e = (int)threadIdx.x; e < d_v + 1; e += SPLIT_THREADS) {
             float total = 0;
 #pragma unroll
@@ -403,7 +403,7 @@ __global__ void __launch_bounds__(JOIN_THREADS)
     int n = own / stretch_of(j.shift, own) + 1, d_v = j.v.d, d = d_v / n_part;
     if (n <= j.few) return;
     int first_e = (int32_t)blockIdx.x % n_part * d;
-    int64_t at = ((int64_t)blockIdx.y * j.n_head + h) * MAX_SPLIT;
+    int64_t at = ((int64_t)blockIdx.y * j.n_head + h) * j.n_range;
     const float2 *stat = j.stat + at;
     const float4 *part = (const float4 *)(j.part + at * part_d(d_v) + first_e);
     int row = part_d(d_v) / 4, n_quad = (d + 3) / 4, n_team = JOIN_THREADS / n_quad;
@@ -511,7 +511,7 @@ size_t cuda_attn_scratch(const struct dev_need *n) {
     return n_row * (size_t)n->n_head * MAX_SPLIT * (size_t)(part_d(n->d_head) * 4 + 8) + 2048;
 }
 
-/* Attention by KV ranges for the rows of short spans, or of all spans; FEW_ROWS rows at a time. */
+/* Attention by KV ranges for the rows of short spans, or of all spans; as many rows at a time as have scratch. */
 static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b, attn_job j,
                       const fresh_job *fresh, bool all) {
     int32_t n_row = 0;
@@ -529,24 +529,25 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
         for (int32_t t = 0; t < a->spans[i].n_tok; t++)
             if (a->spans[i].n_tok <= STEP_MAX_TOK || all) rows[k++] = a->spans[i].row + t;
     const int32_t *staged = (const int32_t *)cuda_staged(c, rows);
-    int n_few = n_row < FEW_ROWS ? n_row : FEW_ROWS;
-    size_t n_part = (size_t)n_few * (size_t)a->n_head * MAX_SPLIT;
+    bool pages = !all && cuda_attn_page_heads(j.k, j.v);
+    j.shift = pages ? PAGE_SHIFT : SPLIT_SHIFT;
+    int n_split = 1; /* as the longest span needs; a power of two, so that CUDA graphs repeat */
+    while (n_split < MAX_SPLIT && (int64_t)n_split << j.shift < longest) n_split *= 2;
+    j.n_range = n_split = n_split < MAX_SPLIT ? n_split : MAX_SPLIT;
+    int few_rows = FEW_ROWS * MAX_SPLIT / n_split, n_few = n_row < few_rows ? n_row : few_rows;
+    if (n_few * a->n_head > CUDA_N_ARRIVED && n_few > FEW_ROWS) n_few = FEW_ROWS;
+    size_t n_part = (size_t)n_few * (size_t)a->n_head * (size_t)n_split;
     j.part = (float *)cuda_take(c, n_part * (size_t)part_d(j.v.d) * sizeof *j.part);
     j.stat = (float2 *)cuda_take(c, n_part * sizeof *j.stat);
     if (!j.part || !j.stat) return;
-    bool pages = !all && cuda_attn_page_heads(j.k, j.v);
-    j.shift = pages ? PAGE_SHIFT : SPLIT_SHIFT;
     j.arrived = c->arrived;
     bool is_wide = ((uintptr_t)j.gate | (uintptr_t)j.out) % 16 == 0 &&
                    (j.gate_tok_stride | j.gate_head_stride) % 4 == 0;
     j.few = pages && !j.rotate && is_wide && n_few * a->n_head <= CUDA_N_ARRIVED ? JOIN_FEW : 0;
-    int n_split = 1; /* as the longest span needs; a power of two, so that CUDA graphs repeat */
-    while (n_split < MAX_SPLIT && (int64_t)n_split << j.shift < longest) n_split *= 2;
-    n_split = n_split < MAX_SPLIT ? n_split : MAX_SPLIT;
     int d_most = j.k.d > j.v.d ? j.k.d : j.v.d;
     int16_t carve = c->carve;
-    for (int32_t at = 0; at < n_row; at += FEW_ROWS) {
-        int n = n_row - at < FEW_ROWS ? n_row - at : FEW_ROWS;
+    for (int32_t at = 0; at < n_row; at += n_few) {
+        int n = n_row - at < n_few ? n_row - at : n_few;
         j.rows = staged + at;
         /* room for two blocks per multiprocessor, and for join_kernel after them */
         if (pages && carve >= 0 && j.n_kv_head * n_split * n > c->n_sm) c->carve = CARVE_ALL;

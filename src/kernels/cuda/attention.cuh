@@ -154,6 +154,7 @@ struct attn_job {
     const float *q, *sinks, *gate;
     int64_t gate_tok_stride, gate_head_stride;
     int32_t n_head, n_kv_head, window, n_keep, rotate;
+    int32_t n_range;   /* ranges that a row has room for, MAX_SPLIT at most */
     int32_t shift;     /* range lengths are multiples of 1 << shift positions */
     int32_t few;       /* up to so many ranges are merged without join_kernel */
     int32_t heads;     /* page_kernel: query heads that a block serves, MAX_GROUP at most */
@@ -161,8 +162,8 @@ struct attn_job {
     float scale, softcap;
     act8 out8;           /* q NULL: none */
     const int32_t *rows; /* [n_row]: batch rows that this launch computes */
-    float *part;         /* [n_row, n_head, MAX_SPLIT, part_d(d_v)]: weighted values */
-    float2 *stat;        /* [n_row, n_head, MAX_SPLIT]: sum of weights, maximum */
+    float *part;         /* [n_row, n_head, n_range, part_d(d_v)]: weighted values */
+    float2 *stat;        /* [n_row, n_head, n_range]: sum of weights, maximum */
     float *out;
 };
 

@@ -259,7 +259,7 @@ __device__ __forceinline__ void page_put(const attn_job &j, float (&acc)[P::D / 
     }
     if (is_only) page_gates<P>(j, t, head0, n_here, gate);
     __syncthreads();
-    float *to = j.part + (part + (int64_t)my.first * MAX_SPLIT) * D + my.e;
+    float *to = j.part + (part + (int64_t)my.first * j.n_range) * D + my.e;
 #pragma unroll
     for (int u = 0; u < my.N; u++) {
         if (!my.has_turn(u, n_here)) break;
@@ -276,11 +276,11 @@ __device__ __forceinline__ void page_put(const attn_job &j, float (&acc)[P::D / 
             f /= total_of(g, own) * f + weight_of(sink, m);
             y.x *= f, y.y *= f, y.z *= f, y.w *= f;
             page_finish<P>(j, t, head0, n_here, u, y, gate[u]);
-        } else if (g < n_here) *(float4 *)(to + u * my.PER_TURN * MAX_SPLIT * D) = y;
+        } else if (g < n_here) *(float4 *)(to + u * my.PER_TURN * j.n_range * D) = y;
     }
     if (!is_only && tid < n_here) {
         float m = most_of(tid);
-        j.stat[part + (int64_t)tid * MAX_SPLIT] = make_float2(total_of(tid, m), m);
+        j.stat[part + (int64_t)tid * j.n_range] = make_float2(total_of(tid, m), m);
     }
 }
 
@@ -296,8 +296,8 @@ __device__ __forceinline__ void page_join(const attn_job &j, int32_t t, int64_t 
     float4 x[N][JOIN_FEW], gate[N];
     float2 mine = make_float2(0.0f, -INFINITY);
     int g = tid / JOIN_FEW % MAX_GROUP, k = tid % JOIN_FEW;
-    if (g < n_here && k < n_all) mine = __ldcg(j.stat + part + (int64_t)g * MAX_SPLIT + k);
-    const float *from = j.part + (part + (int64_t)my.first * MAX_SPLIT) * D + my.e;
+    if (g < n_here && k < n_all) mine = __ldcg(j.stat + part + (int64_t)g * j.n_range + k);
+    const float *from = j.part + (part + (int64_t)my.first * j.n_range) * D + my.e;
 #pragma unroll
     for (int r = 0; r < JOIN_FEW; r++) {
         if (r >= n_all) break;
@@ -305,7 +305,7 @@ __device__ __forceinline__ void page_join(const attn_job &j, int32_t t, int64_t 
         for (int u = 0; u < N; u++) {
             if (!my.has_turn(u, n_here)) break;
             x[u][r] = my.head(u) < n_here
-                          ? __ldcg((const float4 *)(from + (u * PER_TURN * MAX_SPLIT + r) * D))
+                          ? __ldcg((const float4 *)(from + (u * PER_TURN * j.n_range + r) * D))
                           : make_float4(0, 0, 0, 0);
         }
     }
@@ -649,7 +649,7 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
     }
 
     if (FRESH) pdl_trigger(); /* not earlier: the next kernel's prefetch would compete */
-    int32_t part = ((int32_t)blockIdx.z * j.n_head + head0) * MAX_SPLIT + (int32_t)blockIdx.y;
+    int32_t part = ((int32_t)blockIdx.z * j.n_head + head0) * j.n_range + (int32_t)blockIdx.y;
     int n_all = own / stretch_of(PAGE_SHIFT, own) + 1;
     bool is_only = !P::Q_SHARED && n_all == 1 && j.few; /* if Q_SHARED, registers do not suffice */
     page_put<P>(j, acc, sum, most, (float *)ring, stat, part, is_only, t, head0, n_here);
