@@ -721,6 +721,10 @@ __global__ void glu8_kernel(glu_job g, int64_t n, act8 out) {
              [&](int q) { return glu_quad(g, blockIdx.x * (n / 4) + q); });
 }
 
+void cuda_glu8(struct cuda *c, const glu_job &g, int32_t n_row, int64_t n, const act8 &out) {
+    launch(c, glu8_kernel, dim3((unsigned)n_row), dim3(n > 1024 ? 512 : 128), 0, g, n, out);
+}
+
 void cuda_linear_glu(struct cuda *c, const struct linear_out *o, const glu_job &g, int32_t n_tok,
                      const float *factor) {
     int64_t n = o->w->n_in;
@@ -729,7 +733,7 @@ void cuda_linear_glu(struct cuda *c, const struct linear_out *o, const glu_job &
                ((size_t)(n_tok - 1) * (size_t)o->dst_stride + (size_t)o->w->n_out) * sizeof(float));
     act8 a = act8_at(cuda_take(c, act8_bytes(n_tok, n)), n_tok, n);
     if (!a.q) return;
-    launch(c, glu8_kernel, dim3((unsigned)n_tok), dim3(n > 1024 ? 512 : 128), 0, g, n, a);
+    cuda_glu8(c, g, n_tok, n, a);
     vectors(c, o, 1, NULL, 0, n_tok, factor, a);
 }
 

@@ -323,7 +323,7 @@ size_t cuda_moe_scratch(const struct dev_need *n) {
         bytes += n_pair * (size_t)n->n_in * 4; /* results of the pairs */
         bytes += (n_pair + 4 * (n_pair / TILE_N + (size_t)n->n_expert + 2)) * 4;
     }
-    return bytes + 64 * 256;
+    return bytes + cuda_group_scratch(n) + 64 * 256;
 }
 
 static void hidden_rows(struct cuda *c, const expert_set &e, const float *x, const int32_t *ids,
@@ -552,6 +552,18 @@ static void many_experts(struct cuda *c, const struct moe_args *a, const halves 
     add_down_bias(c, a, ids, weights);
 }
 
+/* As many_experts, with each expert's weights unpacked once per 8 tokens that chose it. */
+static void grouped_experts(struct cuda *c, const struct moe_args *a, const expert_set &e,
+                            const int32_t *ids, const float *weights) {
+    int64_t n = a->down->n_out;
+    float *y = (float *)cuda_take(c, (size_t)(a->n_tok * a->n_used * n) * 4);
+    if (c->err.code) return;
+    cuda_group(c, a, e, ids, y);
+    launch(c, combine_kernel, dim3((unsigned)a->n_tok), dim3(256), 0, y, ids, weights, a->n_used, n,
+           a->out);
+    add_down_bias(c, a, ids, weights);
+}
+
 /* A dense block, or the shared expert: one matrix for all tokens. factor: [n_tok] or NULL. */
 static void dense_block(struct cuda *c, const struct ffn_args *a, const float *factor) {
     int64_t n_ff = a->up->n_out, n = a->down->n_out;
@@ -614,6 +626,7 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
         in_bytes = is_bytes(experts_of(a->gate, a->up, a->down, a->act)) &&
                    (!a->sh_up || is_bytes(experts_of(a->sh_gate, a->sh_up, a->sh_down, a->act)));
     }
+    bool grouped = cuda_can_group(c, a, routed_of(a));
     float *logits = (float *)(a->logits ? (void *)a->logits
                                         : cuda_take(c, (size_t)a->n_tok * (size_t)n_expert * 4));
     int32_t *ids =
@@ -655,10 +668,16 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
     cuda_wrote(c, a->out, (size_t)(a->n_tok * n_embd) * 4);
     if (n_o) cuda_linear_rows(c, o, n_o, a->x, n_embd, a->n_tok, NULL, true);
     if (a->sh_up && !a->shared_gate_w) sh_weight = NULL;
-    if (!in_bytes || n_expert > CHOOSE_FEW) {
+    if (!in_bytes || grouped || n_expert > CHOOSE_FEW) {
         dim3 grid((unsigned)((a->n_tok * 32 + CHOOSE_THREADS - 1) / CHOOSE_THREADS));
         launch(c, choose_kernel, grid, dim3(CHOOSE_THREADS), 0, choice, a->n_tok, ids, weights);
         choice.logits = NULL;
+    }
+    if (in_bytes && grouped) {
+        grouped_experts(c, a, routed_of(a), ids, weights);
+        struct linear_out sh_down = {a->sh_down, NULL, a->out, n_embd, 1, true};
+        if (a->sh_up) cuda_linear_glu(c, &sh_down, shared, a->n_tok, sh_weight);
+        return;
     }
     if (in_bytes) {
         few_experts8(c, a, routed_of(a), choice, ids, weights, shared, sh_weight);
@@ -668,10 +687,12 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
         few_experts(c, a, ids, weights, sh_weight);
         return;
     }
-    halves x = cuda_to_halves(c, a->x, n_embd, a->n_tok, n_embd);
+    halves x = {};
+    if (!grouped || a->sh_up) x = cuda_to_halves(c, a->x, n_embd, a->n_tok, n_embd);
     size_t kept = c->scratch_used;
     if (c->err.code) return;
-    many_experts(c, a, x, ids, weights);
+    if (grouped) grouped_experts(c, a, routed_of(a), ids, weights);
+    else many_experts(c, a, x, ids, weights);
     if (!a->sh_up) return;
     c->scratch_used = kept;
     struct ffn_args f = {};

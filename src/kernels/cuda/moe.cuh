@@ -190,4 +190,12 @@ bool cuda_hidden8(struct cuda *c, const struct moe_args *a, const expert_set &e,
                   const choice_job &choice, int32_t *ids, float *weights, const int16_t *order,
                   const glu_job &shared, const float *sh_weight, const act8 &hidden);
 
+/* More tokens than STEP_TOKS, with 8-bit activations (moe_batch.cu): y[pair] = feed-forward of its expert. */
+bool cuda_can_group(const struct cuda *c, const struct moe_args *a, const expert_set &e);
+size_t cuda_group_scratch(const struct dev_need *n);
+void cuda_group(struct cuda *c, const struct moe_args *a, const expert_set &e, const int32_t *ids,
+                float *y);
+/* out = 8-bit rows act(gate) * up (gemv.cu). */
+void cuda_glu8(struct cuda *c, const glu_job &g, int32_t n_row, int64_t n, const act8 &out);
+
 #endif
