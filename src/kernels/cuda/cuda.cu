@@ -583,10 +583,7 @@ static void dev_close(struct dev *d) {
     if (!c) return;
     cuda_use(c);
     if (c->stream) cudaStreamSynchronize(c->stream);
-#ifndef CHIMERE_EMULATE
-    for (int i = 0; i < CUDA_MAX_GRAPHS; i++)
-        if (c->graphs[i].exec) cudaGraphExecDestroy(c->graphs[i].exec);
-#endif
+    cuda_limit_end(c); /* destroys the graphs too */
     cuda_timing_free(c);
     cuda_loader_free(c);
     cudaFree(c->scratch);
@@ -596,7 +593,6 @@ static void dev_close(struct dev *d) {
     cuda_host_free(c->stage_host);
     cuda_host_free(c->back);
     if (c->fetched) cudaEventDestroy(c->fetched);
-    cuda_limit_end(c);
     if (c->whole) cudaStreamDestroy(c->whole);
     mem_free(c->pieces);
     mem_free(c->list.launches);
