@@ -3,6 +3,14 @@
 file(GLOB_RECURSE studio_packed RELATIVE ${CMAKE_SOURCE_DIR}/studio/dist CONFIGURE_DEPENDS studio/dist/*.gz)
 list(SORT studio_packed)
 set(studio_bytes "")
+set(studio_begin ".pushsection .rodata")
+set(studio_end ".popsection")
+set(studio_hidden ".hidden")
+if(WIN32)
+  set(studio_begin ".section .rdata,\\\"dr\\\"")
+  set(studio_end ".text")
+  set(studio_hidden ".globl") # a program has no other symbols
+endif()
 set(studio_rows "")
 set(studio_depends "")
 set(studio_n 0)
@@ -12,9 +20,9 @@ foreach(packed ${studio_packed})
   string(SUBSTRING ${hash} 0 16 hash)
   string(REGEX REPLACE "\\.gz$" "" path ${packed})
   string(APPEND studio_bytes
-    "__asm__(\".pushsection .rodata\\n.global studio_${studio_n}, studio_${studio_n}_end\\n\"\n"
-    "        \".hidden studio_${studio_n}, studio_${studio_n}_end\\nstudio_${studio_n}:\\n.incbin \\\"${file}\\\"\\n\"\n"
-    "        \"studio_${studio_n}_end:\\n.byte 0\\n.popsection\");\n"
+    "__asm__(\"${studio_begin}\\n.global studio_${studio_n}, studio_${studio_n}_end\\n\"\n"
+    "        \"${studio_hidden} studio_${studio_n}, studio_${studio_n}_end\\nstudio_${studio_n}:\\n.incbin \\\"${file}\\\"\\n\"\n"
+    "        \"studio_${studio_n}_end:\\n.byte 0\\n${studio_end}\");\n"
     "extern const unsigned char studio_${studio_n}[], studio_${studio_n}_end[];\n")
   string(APPEND studio_rows
     "    {\"${path}\", \"\\\"${hash}\\\"\", studio_${studio_n}, studio_${studio_n}_end},\n")

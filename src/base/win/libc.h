@@ -3,6 +3,8 @@
 #define CHIMERE_BASE_WIN_LIBC_H
 
 #include <stddef.h>
+
+enum { LOCK_EX = 2, LOCK_NB = 4, M_MMAP_THRESHOLD = -3, M_TRIM_THRESHOLD = -1 };
 #include <stdio.h>
 #include <sys/types.h>
 #include <time.h>
@@ -18,6 +20,11 @@ void qsort_r(void *base, size_t n, size_t size, int (*compare)(const void *, con
 time_t timegm(struct tm *tm);
 /* Understands %Y %m %d %H %M %S and literal characters. */
 char *strptime(const char *text, const char *format, struct tm *tm);
+int posix_fallocate(int fd, off_t at, off_t n); /* does nothing */
+int fchmod(int fd, int mode);                   /* does nothing */
+int flock(int fd, int how);
+void malloc_trim(size_t n);
+int mallopt(int what, int value);
 ssize_t pread(int fd, void *to, size_t n, off_t at);
 ssize_t pwrite(int fd, const void *from, size_t n, off_t at);
 int setenv(const char *name, const char *value, int overwrite);

@@ -120,3 +120,30 @@ int setenv(const char *name, const char *value, int overwrite) {
 }
 
 int unsetenv(const char *name) { return _putenv_s(name, "") ? -1 : 0; }
+
+int posix_fallocate(int fd, off_t at, off_t n) {
+    (void)fd, (void)at, (void)n;
+    return 0;
+}
+
+int fchmod(int fd, int mode) {
+    (void)fd, (void)mode;
+    return 0;
+}
+
+int flock(int fd, int how) {
+    OVERLAPPED at = {.OffsetHigh = 0x40000000};
+    (void)how;
+    if (LockFileEx((HANDLE)_get_osfhandle(fd), LOCKFILE_EXCLUSIVE_LOCK | LOCKFILE_FAIL_IMMEDIATELY,
+                   0, 1, 0, &at))
+        return 0;
+    errno = EWOULDBLOCK;
+    return -1;
+}
+
+void malloc_trim(size_t n) { (void)n; }
+
+int mallopt(int what, int value) {
+    (void)what, (void)value;
+    return 1;
+}

@@ -38,3 +38,9 @@ int madvise(void *p, size_t n, int advice) {
     if (advice == MADV_DONTNEED) VirtualUnlock(p, n);
     return 0;
 }
+
+int mprotect(void *p, size_t n, int access) {
+    DWORD before;
+    return VirtualProtect(p, n, access & PROT_WRITE ? PAGE_READWRITE : PAGE_READONLY, &before) ? 0
+                                                                                               : -1;
+}

@@ -194,6 +194,10 @@ int win_access(const char *path, int mode) {
     return 0;
 }
 
+ssize_t win_read(int fd, void *to, size_t n) {
+    return _read(fd, to, n < 1 << 30 ? (unsigned)n : 1 << 30);
+}
+
 int win_fsync(int fd) { return done(FlushFileBuffers((HANDLE)_get_osfhandle(fd))); }
 
 /* Replaces the six X at the end by random letters, until `make` succeeds. */

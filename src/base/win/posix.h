@@ -5,9 +5,19 @@
 #ifndef CHIMERE_BASE_WIN_POSIX_H
 #define CHIMERE_BASE_WIN_POSIX_H
 
+#define WIN32_LEAN_AND_MEAN
+#define NOGDI
+#define NOMINMAX
+/* names that our files use for functions of their own */
+#define read hidden_read
+#define tell hidden_tell
 #include <direct.h>
 #include <fcntl.h>
 #include <io.h>
+#undef read
+#undef tell
+#include <malloc.h>
+#include <process.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,11 +27,11 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
-#include <unistd.h>
 
 #define O_CLOEXEC O_NOINHERIT
 #define O_NONBLOCK 0
 #define O_DIRECTORY 0
+#define O_NOFOLLOW 0
 #define O_DIRECT 0x4000000 /* refused with EINVAL, as by file systems without it */
 #undef P_tmpdir
 #define P_tmpdir "."
@@ -34,14 +44,15 @@ int win_mkdir(const char *path);
 int win_rmdir(const char *path);
 int win_access(const char *path, int mode);
 int win_fsync(int fd);
-#define fopen(path, mode) win_fopen(path, mode)
-#define open(...) win_open(__VA_ARGS__)
-#define unlink(path) win_unlink(path)
-#define rename(from, to) win_rename(from, to)
+ssize_t win_read(int fd, void *to, size_t n);
+#define fopen win_fopen
+#define open win_open
+#define unlink win_unlink
+#define rename win_rename
 #define mkdir(path, mode) win_mkdir(path)
-#define rmdir(path) win_rmdir(path)
-#define access(path, mode) win_access(path, mode)
-#define fsync(fd) win_fsync(fd)
+#define rmdir win_rmdir
+#define access win_access
+#define fsync win_fsync
 
 char *win_mkdtemp(char *template);
 int win_mkstemp(char *template);

@@ -18,6 +18,7 @@ enum {
 #define MAP_FAILED ((void *)-1)
 
 void *mmap(void *at, size_t n, int access, int kind, int fd, off_t offset);
+int mprotect(void *p, size_t n, int access); /* only PROT_READ, as a hint */
 int munmap(void *p, size_t n);
 int madvise(void *p, size_t n, int advice); /* hints, without effect but for MADV_DONTNEED */
 

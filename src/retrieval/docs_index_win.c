@@ -1,0 +1,16 @@
+/* docs_index_win.c: reading documents on Windows: refused, because their parsers need the sandbox. */
+#include "retrieval/docs.h"
+
+int docs_index(struct docs *d, const char *path, const char *collection, struct docs_report *r,
+               struct err *e) {
+    (void)d, (void)collection;
+    *r = (struct docs_report){0};
+    return err_set(e, CHIMERE_EUNSUPPORTED, "%s: documents are not supported on Windows", path);
+}
+
+int docs_put(struct docs *d, const char *name, const char *collection, const char *data, size_t n,
+             struct docs_report *r, struct err *e) {
+    (void)d, (void)collection, (void)data, (void)n;
+    *r = (struct docs_report){0};
+    return err_set(e, CHIMERE_EUNSUPPORTED, "%s: documents are not supported on Windows", name);
+}
