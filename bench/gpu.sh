@@ -181,7 +181,7 @@ for part in "$@"; do
         bench -m "$m" -p 0 -n 16 -r 1 --parallel 1,4,16,17,32,64 ;;
     kernels)
         m=$(model qwen35moe-35b ramp3)
-        "$chimere" bench --device cuda -m "$m" -p 0 -n 24 -r 2 --parallel 1,17,32,64,128 --by-kernel
+        "$chimere" bench --device cuda -m "$m" -p 0 -n 24 -r 2 --parallel 1,2,4,8,17,32,64,128 --by-kernel
         for n in 2 4; do "$chimere" bench --device cuda -m "$m" -p $n -n 0 -r 3 --by-kernel; done
         "$chimere" bench --device cuda -m "$m" -p 0 -n 24 -r 2 --parallel 1,32,128 --sms 0,64,40 \
             --card rtx-5060-ti-16g ;;

@@ -143,12 +143,12 @@ __global__ void __launch_bounds__(VEC_THREADS, GROUP_BLOCKS)
             }
             bool second = strip >= j.n_half;
             int row = (strip - (second ? j.n_half : 0)) * FEW_ROWS + lane / 4;
-#pragma unroll
+#pragma unroll 1
             for (int k = 0; k < 2; k++) {
                 int pair = turn.pairs[lane % 4 * 2 + k];
                 if (pair < 0) continue;
                 float *to = j.dst[second] + (size_t)pair * (size_t)j.w[0].n_row + row;
-                to[0] = sum[k], to[8] = sum[2 + k];
+                to[0] = k ? sum[1] : sum[0], to[8] = k ? sum[3] : sum[2];
             }
         }
         __syncthreads(); /* neither turn nor room is read any more */
