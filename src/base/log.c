@@ -18,6 +18,7 @@ static struct {
     uint64_t total;
     bool is_bytes, active;
     int64_t start_ns, shown_ns;
+    void (*show)(const char *what, uint64_t done, uint64_t total); /* NULL: the bar is drawn */
 } bar;
 
 void log_set_level(enum log_level level) { max_level = level; }
@@ -83,11 +84,17 @@ void progress_begin(const char *what, uint64_t total, bool is_bytes) {
     bar.is_bytes = is_bytes;
     bar.start_ns = clock_ns();
     bar.shown_ns = 0;
-    bar.active = isatty(STDERR_FILENO);
+    bar.active = bar.show || isatty(STDERR_FILENO);
 }
+
+void progress_to(void (*show)(const char *what, uint64_t done, uint64_t total)) { bar.show = show; }
 
 static void draw(uint64_t done) {
     char have[16], all[16], cells[31];
+    if (bar.show) {
+        bar.show(bar.what, done, bar.total);
+        return;
+    }
     if (bar.is_bytes) {
         str_bytes(have, done);
         str_bytes(all, bar.total);
@@ -120,6 +127,6 @@ void progress_step(uint64_t done) {
 void progress_end(void) {
     if (!bar.active) return;
     draw(bar.total);
-    fputc('\n', stderr);
+    if (!bar.show) fputc('\n', stderr);
     bar.active = false;
 }

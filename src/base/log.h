@@ -28,5 +28,7 @@ void log_event(enum log_level level, const char *members, const char *fmt, ...)
 void progress_begin(const char *what, uint64_t total, bool is_bytes);
 void progress_step(uint64_t done);
 void progress_end(void);
+/* Passes every step to `show` in place of the bar; total as in progress_begin. NULL: the bar again. */
+void progress_to(void (*show)(const char *what, uint64_t done, uint64_t total));
 
 #endif

@@ -13,6 +13,7 @@
 #include "cli/args/hub_args.h"
 #include "cli/manual.h"
 #include "llama/llama_process.h"
+#include "ramp/ramp_process.h"
 #include "retrieval/extract.h"
 
 #define COMMAND(name, summary)                                                                     \
@@ -192,6 +193,7 @@ static int run(int argc, char **argv) {
     }
     const char *name = argv[1];
     if (strcmp(name, LLAMA_WORKER_COMMAND) == 0) return llama_worker();
+    if (strcmp(name, RAMP_PROCESS_COMMAND) == 0) return ramp_process_child();
     /* the sandboxed child */
     if (strcmp(name, EXTRACT_COMMAND) == 0) return extract_child(argc, argv);
     if (strcmp(name, "help") == 0) return help(argc - 1, argv + 1);

@@ -16,9 +16,9 @@
 
 enum { PATH_BYTES = 4096, MAX_OUT = 4 << 20, PROGRESS_MS = 250 };
 
-static int models_dir(const struct server *s, char out[PATH_BYTES], struct err *e) {
-    if (!s->p.models_dir) return file_user_data("models", out, PATH_BYTES, e);
-    return snprintf(out, PATH_BYTES, "%s", s->p.models_dir) < PATH_BYTES
+int models_disk_dir(const struct server *s, char *out, size_t n, struct err *e) {
+    if (!s->p.models_dir) return file_user_data("models", out, n, e);
+    return (size_t)snprintf(out, n, "%s", s->p.models_dir) < n
                ? 0
                : err_set(e, CHIMERE_ELIMIT, "models directory: the path is too long");
 }
@@ -62,7 +62,7 @@ void models_disk_list(struct http_request *r) {
     struct buf out;
     load_defaults(&how);
     buf_init(&out, MAX_OUT);
-    int rc = models_dir(r->s, dir, &e);
+    int rc = models_disk_dir(r->s, dir, sizeof dir, &e);
     if (!rc) rc = models_new(&there, 0, 0, &e);
     if (!rc && file_exists(dir)) rc = models_add_dir(there, dir, &how, &e);
     if (rc == CHIMERE_ELIMIT) rc = 0; /* the list is full */
@@ -135,7 +135,7 @@ static void pull(struct http_request *r, const struct hub_ref *ref) {
     struct pulling p = {.r = r};
     struct err e = {0};
     struct buf line;
-    int rc = models_dir(s, dir, &e);
+    int rc = models_disk_dir(s, dir, sizeof dir, &e);
     const struct pull how = {.dir = dir,
                              .endpoint = s->p.hub_endpoint,
                              .token = s->p.hub_token,

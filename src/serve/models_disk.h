@@ -5,6 +5,8 @@
 
 #include "serve/http/http.h"
 
+/* The folder of downloaded models. */
+int models_disk_dir(const struct server *s, char *out, size_t n, struct err *e);
 void models_disk_list(struct http_request *r);
 void models_disk_pull(struct http_request *r);
 

@@ -11,6 +11,7 @@
 #include "serve/insight.h"
 #include "serve/http/keys.h"
 #include "serve/models_disk.h"
+#include "serve/models_ramp.h"
 #include "serve/api/native.h"
 #include "serve/openapi.h"
 #include "serve/pipelines.h"
@@ -80,6 +81,8 @@ const struct route routes[] = {
     {"GET", "/chimere/v1/recommend", 0, SHAPE_OPENAI, api_recommend},
     {"GET", "/chimere/v1/models", ROUTE_ADMIN, SHAPE_OPENAI, models_disk_list},
     {"POST", "/chimere/v1/models/pull", ROUTE_ADMIN, SHAPE_OPENAI, models_disk_pull},
+    {"GET", "/chimere/v1/ramp", ROUTE_ADMIN, SHAPE_OPENAI, models_ramp_cards},
+    {"POST", "/chimere/v1/ramp", ROUTE_ADMIN, SHAPE_OPENAI, models_ramp_make},
     {"GET", "/chimere/v1/documents", 0, SHAPE_OPENAI, documents_list},
     {"POST", "/chimere/v1/documents", ROUTE_ADMIN, SHAPE_OPENAI, documents_put},
     {"DELETE", "/chimere/v1/documents", ROUTE_ADMIN, SHAPE_OPENAI, documents_remove},

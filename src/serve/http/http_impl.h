@@ -136,8 +136,9 @@ struct server {
     _Atomic uint64_t n_request;
     _Atomic size_t n_reserved; /* bytes of bodies and of the values parsed from them */
     _Atomic bool wants_trim;
-    _Atomic bool is_pulling; /* a model is being downloaded (models_disk.c) */
-    char machine[256];       /* the machine's name */
+    _Atomic bool is_pulling;   /* a model is being downloaded (models_disk.c) */
+    _Atomic bool is_searching; /* a model is being made smaller (models_ramp.c) */
+    char machine[256];         /* the machine's name */
 };
 
 /* ---- http.c ---- */
