@@ -1,7 +1,8 @@
 // Models.tsx: models that answer, those on disk with the memory that each would take, and where to get others.
+import type { ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { bytes, number, t } from "../i18n";
-import { lines, maybe, post, send } from "../lib/api";
+import { ApiError, lines, maybe, post, send } from "../lib/api";
 import { failed, loadModels, models, say } from "../lib/state";
 import { IconButton } from "./icons";
 import { Screen, Stack } from "./Screen";
@@ -83,7 +84,17 @@ function Serving({ status, load }: { status: Status | null; load: () => void }) 
     );
 }
 
-function Disk({ disk }: { disk: { folder: string; memory: number; data: OnDisk[] } }) {
+interface Smaller {
+    model: string;
+    View: ComponentType<{ model: string; close: () => void; done: () => void }>;
+}
+function Disk({ disk, load }: { disk: { folder: string; memory: number; data: OnDisk[] }; load: () => void }) {
+    const [smaller, setSmaller] = useState<Smaller | null>(null);
+    const open = (model: string) =>
+        void import("./Ramp").then(
+            (m) => setSmaller({ model, View: m.default }),
+            () => failed(new ApiError("offline", 0, "offline", 0)),
+        );
     return (
         <>
             <p class="quiet">{t("models.disk.about", { folder: disk.folder, n: bytes(disk.memory) })}</p>
@@ -93,6 +104,7 @@ function Disk({ disk }: { disk: { folder: string; memory: number; data: OnDisk[]
                         <div class="card-head">
                             <strong>{m.name}</strong>
                             {m.plan ? <span class={m.plan.total > disk.memory ? "bad" : "good"}>{m.plan.total > disk.memory ? t("models.too.large") : t("models.fits")}</span> : null}
+                            {m.plan ? <button type="button" class="button" aria-label={t("ramp.make.this", { name: m.name })} onClick={() => open(m.name)}>{t("ramp.make")}</button> : null}
                         </div>
                         {m.plan ? (
                             <>
@@ -116,6 +128,7 @@ function Disk({ disk }: { disk: { folder: string; memory: number; data: OnDisk[]
                 ))}
             </ul>
             {disk.data.length ? null : <p class="quiet">{t("models.disk.empty")}</p>}
+            {smaller ? <smaller.View model={smaller.model} close={() => setSmaller(null)} done={load} /> : null}
         </>
     );
 }
@@ -223,7 +236,7 @@ export default function Models() {
             ) : (
                 <>
                     <h2>{t("models.disk")}</h2>
-                    {disk ? <Disk disk={disk} /> : <p class="quiet">{t("loading")}</p>}
+                    {disk ? <Disk disk={disk} load={load} /> : <p class="quiet">{t("loading")}</p>}
                     <h2>{t("models.get")}</h2>
                     <Pull done={load} name={name} setName={setName} />
                 </>
