@@ -35,19 +35,7 @@ rate() {
     fail "the answer $id was not kept: $(cat rated)"
 }
 
-"$CHIMERE" odo log --db day.db >/dev/null # makes the store
-python3 - <<'PY'
-import sqlite3, time
-db = sqlite3.connect("day.db")
-names = [a + b for a in ("Mira", "Tolo", "Kesh", "Varn", "Ilo", "Brem") for b in ("na", "dor", "vik", "lis", "mar")]
-towns = ("Sago", "Tiral", "Venn", "Oskar", "Lumo")
-rows = [(f"Where does {n} live?", f"{n} lives in {towns[i % 5]}.") for i, n in enumerate(names)]
-rows += [(f"In which town is the house of {n}?", f"The house of {n} is in {towns[i % 5]}.") for i, n in enumerate(names)]
-for k, (q, a) in enumerate(rows):
-    db.execute("INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score, judge)"
-               " VALUES(?, 0, ?, '', 'nano', 'answer', ?, ?, 0.9, 'nano')", (int(time.time() * 1000), f"a{k}", q, a))
-db.commit()
-PY
+answered_day
 night schedule lora=off engram=off >/dev/null
 refuses 2 'canary: expected a share' night run -m nano --db day.db --canary 120%
 : >said
@@ -81,7 +69,7 @@ for ((q = 0; q < 12; q++)); do
     [ "$tried" = 0 ] || fail "a version that was rolled back answers: $(cat head)"
 done
 
-# nobody rejects the second one: at the end of its time it serves everybody
+# nobody rejects the second one: when its time is over, it serves everybody
 night "${run[@]}" >ran || fail "night: $(cat ran)"
 said_ '50 % of the conversations try night 2'
 python3 - <<'PY'

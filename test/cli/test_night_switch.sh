@@ -28,19 +28,7 @@ ask() {
 }
 cached() { python3 -c 'import json; print(json.load(open("answer"))["usage"]["prompt_tokens_details"]["cached_tokens"])'; }
 
-"$CHIMERE" odo log --db day.db >/dev/null # makes the store
-python3 - <<'PY'
-import sqlite3, time
-db = sqlite3.connect("day.db")
-names = [a + b for a in ("Mira", "Tolo", "Kesh", "Varn", "Ilo", "Brem") for b in ("na", "dor", "vik", "lis", "mar")]
-towns = ("Sago", "Tiral", "Venn", "Oskar", "Lumo")
-rows = [(f"Where does {n} live?", f"{n} lives in {towns[i % 5]}.") for i, n in enumerate(names)]
-rows += [(f"In which town is the house of {n}?", f"The house of {n} is in {towns[i % 5]}.") for i, n in enumerate(names)]
-for k, (q, a) in enumerate(rows):
-    db.execute("INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score, judge)"
-               " VALUES(?, 0, ?, '', 'nano', 'answer', ?, ?, 0.9, 'nano')", (int(time.time() * 1000), f"a{k}", q, a))
-db.commit()
-PY
+answered_day
 night schedule lora=off engram=off >/dev/null
 question='Where does Miravik live?'
 long=$(printf 'Line %d of a letter to a friend far away. ' {1..12})

@@ -18,7 +18,7 @@ struct walk {
     int n_key;
 };
 
-/* Reads an integer and remembers its place; 0 behind the end. */
+/* Reads an integer and remembers its place; 0 after the end. */
 static uint64_t take(struct walk *w, int width) {
     uint64_t v = 0;
     if (w->at > w->n || w->n - w->at < (size_t)width) {
