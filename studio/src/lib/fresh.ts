@@ -8,7 +8,7 @@ const NAME = "chimere.loaded";
 const PAUSE_MS = 60_000;
 export const outdated = signal(""); // the script that the server has instead
 
-let looked = 0;
+let looked = -PAUSE_MS;
 export async function look(now = false): Promise<void> {
     if (!own || outdated.value || (!now && performance.now() - looked < PAUSE_MS)) return;
     looked = performance.now();
@@ -17,7 +17,7 @@ export async function look(now = false): Promise<void> {
         const there = res.ok ? /<script[^>]* src="(\/studio\/[^"]+)"/.exec(await res.text())?.[1] : undefined;
         if (there && there !== own) outdated.value = there;
     } catch {
-        // gone again
+        looked = -PAUSE_MS; // gone again
     }
 }
 

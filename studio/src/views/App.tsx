@@ -21,7 +21,6 @@ import { SourceDialog } from "./Source";
 async function begin(): Promise<void> {
     try {
         await loadModels();
-        void look(true);
         void loadAudio();
         await loadConversations();
     } catch (e) {
@@ -59,6 +58,9 @@ export function App() {
             const r = route.value;
             if (r.screen === "chat" && r.id) untracked(() => void open(r.id)); // what it reads is no reason to open again
         });
+        const stopLook = effect(() => {
+            if (online.value) untracked(() => void look(true)); // whichever request found the server again
+        });
         const title = effect(() => {
             document.title = `Chimère — ${t(`screen.${route.value.screen}`)}`;
         });
@@ -67,6 +69,7 @@ export function App() {
             window.removeEventListener("keydown", onKey);
             clearInterval(again);
             stopRoute();
+            stopLook();
             title();
         };
     }, []);
