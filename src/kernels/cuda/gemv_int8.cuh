@@ -108,8 +108,8 @@ __device__ __forceinline__ float4 glu_quad(const glu_job &g, int64_t quad) {
         return make_float4(act_of(g.act, u.x), act_of(g.act, u.y), act_of(g.act, u.z),
                            act_of(g.act, u.w));
     float4 v = ((const float4 *)g.gate)[quad];
-    return make_float4(act_of(g.act, v.x) * u.x, act_of(g.act, v.y) * u.y, act_of(g.act, v.z) * u.z,
-                       act_of(g.act, v.w) * u.w);
+    return make_float4(glu_of(g.act, v.x, u.x), glu_of(g.act, v.y, u.y), glu_of(g.act, v.z, u.z),
+                       glu_of(g.act, v.w, u.w));
 }
 
 /* A unit of activations in registers. */

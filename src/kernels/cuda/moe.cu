@@ -237,7 +237,7 @@ __global__ void gated_kernel(float *up, const float *gate, int64_t n, int act) {
     pdl_wait();
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-        up[i] = gate ? act_of(act, gate[i]) * up[i] : act_of(act, up[i]);
+        up[i] = gate ? glu_of(act, gate[i], up[i]) : act_of(act, up[i]);
 }
 
 /* up[pair] = act(gate + bias) * (up + bias) for rows of n; one block per pair. gate NULL: act(up + bias). */
