@@ -53,6 +53,9 @@ static const struct repack_form forms[QUANT_N_ID] = {
     { PLANES_8, SCALE_S8X2, true, {0}, 0, 1, 8, 288 }
 #define IK_32                                                                                      \
     { PLANES_8, SCALE_S8, true, {0}, 0, 1, 8, 160 }
+/* The row scale is a float. That of usual weights, 1e-5, would be subnormal as f16. */
+#define IK_32F                                                                                     \
+    { PLANES_8, SCALE_S8, true, {0}, 0, 1.f / 4096, 8, 160 }
     [QUANT_IQ2_K] = IK_16,
     [QUANT_IQ3_K] = IK_16,
     [QUANT_IQ4_K] = IK_16,
@@ -61,13 +64,13 @@ static const struct repack_form forms[QUANT_N_ID] = {
     [QUANT_IQ2_KS] = IK_32,
     [QUANT_IQ3_KS] = IK_32,
     [QUANT_IQ2_KL] = IK_32,
-    [QUANT_IQ4_KS] = IK_32,
-    [QUANT_IQ5_KS] = IK_32,
-    [QUANT_IQ4_KSS] = IK_32,
-    [QUANT_IQ1_KT] = IK_32,
-    [QUANT_IQ2_KT] = IK_32,
-    [QUANT_IQ3_KT] = IK_32,
-    [QUANT_IQ4_KT] = IK_32,
+    [QUANT_IQ4_KS] = IK_32F,
+    [QUANT_IQ5_KS] = IK_32F,
+    [QUANT_IQ4_KSS] = IK_32F,
+    [QUANT_IQ1_KT] = IK_32F,
+    [QUANT_IQ2_KT] = IK_32F,
+    [QUANT_IQ3_KT] = IK_32F,
+    [QUANT_IQ4_KT] = IK_32F,
 };
 
 const struct repack_form *repack_form_of(uint32_t type) {
@@ -155,7 +158,7 @@ static void read_ik(uint32_t type, const uint8_t *row, const uint8_t *block,
     struct quant_ik_block k;
     quant_ik_read(type, block, &k);
     float d = quant_traits(type)->head_bytes ? quant_ik_row_scale(type, row) : k.d;
-    c->d[0] = quant_f32_to_f16(d);
+    c->d[0] = quant_f32_to_f16(d / forms[type].factor);
     memcpy(c->q, k.value, sizeof k.value);
     bool of_32 = forms[type].scale == SCALE_S8;
     for (int i = 0; i < 16; i++) c->s[i] = (uint8_t)k.scale[of_32 ? 2 * i % 16 : i];
