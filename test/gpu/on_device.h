@@ -19,6 +19,7 @@
 #include "kernels/ref/ref.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/repack.h"
+#include "../unit/op_cases.h"
 
 static struct rng rng;
 static struct dev *ref, *ref8, *dev, *precise, *wide; /* ref8: activations rounded to 8 bits */
@@ -72,44 +73,7 @@ static void settle(struct dev *d) {
     if (d->ops->status(d, &e)) fail_msg("%s", e.text);
 }
 
-static double apart(const float *a, const float *b, size_t n) {
-    double most = 0, range = 1e-30;
-    for (size_t i = 0; i < n; i++) {
-        if (!isfinite(a[i]) || !isfinite(b[i])) return NAN;
-        double d = fabs((double)a[i] - b[i]);
-        most = d > most ? d : most;
-        range = fabs(b[i]) > range ? fabs(b[i]) : range;
-    }
-    return most / range;
-}
-
-#define check_near(a, b, n, tolerance, ...)                                                        \
-    do {                                                                                           \
-        double apart_ = apart(a, b, n);                                                            \
-        if (!(apart_ <= (tolerance))) {                                                            \
-            print_error(__VA_ARGS__);                                                              \
-            fail_msg(": off by %g, allowed %g", apart_, (double)(tolerance));                      \
-        }                                                                                          \
-    } while (0)
-#define check_same(a, b, n, ...)                                                                   \
-    do {                                                                                           \
-        if (memcmp(a, b, (n) * sizeof(float))) {                                                   \
-            print_error(__VA_ARGS__);                                                              \
-            fail_msg(": bits differ");                                                             \
-        }                                                                                          \
-    } while (0)
-
 /* ---- weights: random numbers through our encoders ---- */
-
-static const uint32_t types[] = {
-    QUANT_F32,     QUANT_F16,    QUANT_BF16,   QUANT_Q8_0,    QUANT_Q4_0,  QUANT_Q4_1,
-    QUANT_Q5_0,    QUANT_Q5_1,   QUANT_Q2_K,   QUANT_Q3_K,    QUANT_Q4_K,  QUANT_Q5_K,
-    QUANT_Q6_K,    QUANT_IQ4_NL, QUANT_IQ4_XS, QUANT_MXFP4,   QUANT_IQ3_S, QUANT_IQ3_XXS,
-    QUANT_IQ2_XXS, QUANT_IQ2_XS, QUANT_IQ2_S,  QUANT_IQ1_S,   QUANT_IQ1_M, QUANT_TQ1_0,
-    QUANT_TQ2_0,   QUANT_IQ2_K,  QUANT_IQ3_K,  QUANT_IQ4_K,   QUANT_IQ5_K, QUANT_IQ2_KS,
-    QUANT_IQ3_KS,  QUANT_IQ4_KS, QUANT_IQ2_KL, QUANT_IQ4_KSS,
-};
-enum { N_TYPE = sizeof types / sizeof *types };
 
 static struct weight weight_of(uint32_t type, int64_t n_in, int64_t n_out, int64_t n_mat,
                                double scale) {

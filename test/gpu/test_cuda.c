@@ -95,11 +95,10 @@ static void linear_of_every_type(void **s) {
         if (dev == wide &&
             cuda_repack_form(types[t], PLANES_WIDE) == cuda_repack_form(types[t], PLANES))
             continue;
-        int64_t block = quant_traits(types[t])->block_elements;
-        linear_agrees(types[t], block == 1 ? 70 : block, 17, 1);
-        linear_agrees(types[t], block == 1 ? 70 : block, 17, 5);
-        linear_agrees(types[t], block == 1 ? 133 : block == 32 ? 96 : 512, 33, 16);
-        linear_agrees(types[t], block == 1 ? 133 : block == 32 ? 96 : 256, 130, 19);
+        for (int k = 0; k < N_CASES(linear_cases); k++) {
+            const struct linear_case *c = &linear_cases[k];
+            linear_agrees(types[t], linear_n_in(c, types[t]), c->n_out, c->n_tok);
+        }
         drop_all();
     }
     /* several rounds of tiles, tiles of several warps, chunks that do not divide among them; a full pass of tokens */
@@ -117,17 +116,13 @@ static void linear_of_every_type(void **s) {
 
 static void linear_of_several_matrices(void **s) {
     (void)s;
-    static const uint32_t kinds[][4] = {{QUANT_Q8_0, QUANT_F32, QUANT_Q6_K, QUANT_F16},
-                                        {QUANT_Q5_K, QUANT_Q5_K, QUANT_Q8_0, QUANT_BF16},
-                                        {QUANT_F32, QUANT_Q4_K, QUANT_Q4_0, QUANT_Q8_0},
-                                        {QUANT_IQ4_XS, QUANT_Q8_0, QUANT_F32, QUANT_Q5_K}};
-    enum { N = 4, N_IN = 512, N_TOK = 7 };
-    for (int i = 0; i < 4; i++) {
+    enum { N = LINEAR_GROUP, N_IN = 512, N_TOK = 7 };
+    for (int i = 0; i < N_CASES(linear_groups); i++) {
         struct weight w[N], w2[N];
         struct linear_out o[N], p[N];
         float *x = floats((size_t)N_IN * N_TOK, 1);
         for (int k = 0; k < N; k++) {
-            w[k] = weight_of(kinds[i][k], N_IN, 40 + 9 * k, 1, 1);
+            w[k] = weight_of(linear_groups[i][k], N_IN, 40 + 9 * k, 1, 1);
             w2[k] = prepared(dev, &w[k]);
             o[k] = (struct linear_out){&w[k], NULL, floats(100 * N_TOK, 0), 100, 1, false};
             p[k] = (struct linear_out){&w2[k], NULL, floats(100 * N_TOK, 0), 100, 1, false};
@@ -145,9 +140,8 @@ static void linear_of_several_matrices(void **s) {
 
 static void rows_agree(void **s) {
     (void)s;
-    static const int64_t sizes[] = {1, 7, 64, 100, 1000, 2048, 2080, 4096, 5120};
-    for (int k = 0; k < 9; k++) {
-        int64_t n = sizes[k], n_row = 5;
+    for (int k = 0; k < N_CASES(norm_sizes); k++) {
+        int64_t n = norm_sizes[k], n_row = 5;
         size_t all = (size_t)(n * n_row);
         float *x = floats(all, 3), *w = floats((size_t)n, 1), *b = floats((size_t)n, 1);
         float *y0 = floats(all, 0), *y1 = floats(all, 0);
@@ -183,7 +177,7 @@ static void elements_agree(void **s) {
     (void)s;
     enum { N = 1003 };
     float *a = floats(N, 4), *b = floats(N, 1), *y0 = floats(N, 1), *y1 = copy_of(y0, N);
-    a[0] = 80, a[1] = -80, a[2] = 0, a[3] = -0.0f, a[4] = 1e-8f;
+    memcpy(a, act_edges, sizeof act_edges);
     for (enum act act = ACT_SILU; act <= ACT_NONE; act++) {
         ref->ops->act_mul(ref, y0, a, b, N, act);
         dev->ops->act_mul(dev, y1, a, b, N, act);
@@ -243,47 +237,21 @@ static void picked_rows_keep_their_bits(void **s) {
 
 enum { SLOTS = 24, CAP = 16, REC_TOK = 280 };
 
-static const struct rec_case {
-    const char *name;
-    int32_t kind;                                 /* 0 conv, 1 gdn, 2 ssd, 3 ssm, 4 conv and ssd */
-    int32_t n_k_head, n_v_head, d_k, d_v, n_norm; /* n_norm of gdn: its convolution's width, 0: 4 */
-    bool flag, gate, bias;
-} rec_cases[] = {
-    {"conv", 0, 0, 0, 4, 150, 0, true, false, true},
-    {"conv raw", 0, 0, 0, 2, 33, 0, false, false, false},
-    {"gdn", 1, 2, 4, 128, 128, 0, false, true, false},
-    {"gdn grouped", 1, 2, 6, 32, 48, 0, true, true, true},
-    {"gdn odd", 1, 3, 3, 20, 12, 0, false, true, true},
-    {"gdn of three", 1, 1, 3, 128, 128, 0, true, true, true},
-    {"gdn wide", 1, 1, 2, 160, 200, 3, false, true, false},
-    {"ssd", 2, 2, 4, 128, 64, 2, false, true, false},
-    {"ssd norm first", 2, 1, 3, 32, 48, 1, true, true, false},
-    {"ssd bare", 2, 2, 2, 16, 32, 0, false, false, false},
-    {"conv and ssd", 4, 2, 6, 128, 64, 2, false, true, true},
-    {"conv and ssd of one group", 4, 1, 9, 128, 64, 1, false, true, false},
-    {"conv and ssd odd", 4, 1, 3, 20, 72, 1, true, true, true},
-    {"ssd wide", 2, 1, 2, 200, 80, 2, false, true, false},
-    {"ssm", 3, 0, 80, 16, 1, 0, false, true, false},
-    {"ssm wide", 3, 0, 21, 24, 1, 0, false, false, false},
-};
-enum { N_REC = sizeof rec_cases / sizeof *rec_cases };
-
 struct rec_room {
-    const struct rec_case *c;
-    int64_t n_x, n_more, n_out; /* floats a token of the two inputs and the output */
+    const struct scan_case *c;
+    int64_t n_x, n_more, n_out, n_head; /* floats per token of the two inputs and the output */
     float *x, *more, *z, *w, *bias, *a, *d, *dt_bias, *norm, *conved;
     struct rec_view state;
 };
 
-static void rec_open(struct rec_room *r, const struct rec_case *c) {
+static void rec_open(struct rec_room *r, const struct scan_case *c) {
     *r = (struct rec_room){.c = c};
-    int64_t nv = c->n_v_head, dk = c->d_k, dv = c->d_v;
-    r->n_out = c->kind == 0 ? dv : c->kind == 3 ? nv : nv * dv;
-    r->n_x = c->kind == 0   ? dv
-             : c->kind == 1 ? 2 * c->n_k_head * dk + nv * dv
-             : c->kind != 3 ? nv * dv + 2 * c->n_k_head * dk
-                            : 2 * nv + 2 * dk;
-    r->n_more = c->kind == 0 || c->kind == 3 ? 0 : c->kind == 1 ? 2 * nv : nv;
+    int64_t dk = c->d_state, nv = c->d_head ? c->inner / c->d_head : c->inner;
+    int64_t bc = 2 * (c->d_head ? c->n_group : 1) * dk;
+    r->n_out = c->inner;
+    r->n_head = nv;
+    r->n_x = c->op == SCAN_CONV ? c->inner : c->op == SCAN_SSM ? 2 * c->inner + bc : c->inner + bc;
+    r->n_more = !c->d_head ? 0 : c->op == SCAN_GDN ? 2 * nv : nv;
     r->x = floats((size_t)(REC_TOK * r->n_x), 1);
     r->more = floats((size_t)(REC_TOK * r->n_more) + 1, 1);
     r->z = floats((size_t)(REC_TOK * r->n_out), 1);
@@ -295,11 +263,11 @@ static void rec_open(struct rec_room *r, const struct rec_case *c) {
     r->dt_bias = floats((size_t)nv + 1, .5);
     r->norm = floats((size_t)r->n_out, 1);
     r->conved = floats((size_t)(REC_TOK * r->n_x), 0);
-    int64_t d_conv = c->kind == 0 ? dk : c->kind == 1 && c->n_norm ? c->n_norm : 4;
-    r->state = (struct rec_view){.s_stride = (size_t)(nv * dk * (c->kind == 3 ? 1 : dv)) + 4,
+    int64_t d_conv = c->d_conv ? c->d_conv : 4;
+    r->state = (struct rec_view){.s_stride = (size_t)(c->inner * dk) + 4,
                                  .conv_stride = (size_t)((d_conv - 1) * r->n_x),
                                  .log_row = (size_t)(r->n_x + r->n_more) +
-                                            (c->kind == 4 ? (size_t)r->n_x : 0),
+                                            (c->op == SCAN_CONV_SSD ? (size_t)r->n_x : 0),
                                  .log_cap = CAP};
     r->state.s = floats(SLOTS * r->state.s_stride, 0);
     r->state.conv = floats(SLOTS * r->state.conv_stride + 1, 0);
@@ -314,45 +282,45 @@ static void rec_clear(struct rec_room *r) {
 
 static void rec_run(struct dev *d, const struct rec_room *r, const struct span *s, int32_t n_span,
                     int32_t n_tok, int64_t first, float *out) {
-    const struct rec_case *c = r->c;
+    const struct scan_case *c = r->c;
     const float *x = r->x + first * r->n_x, *more = r->more + first * r->n_more;
     const float *z = c->gate ? r->z + first * r->n_out : NULL;
     out += first * r->n_out;
-    if (c->kind == 0 || c->kind == 4) {
+    if (c->op == SCAN_CONV || c->op == SCAN_CONV_SSD) {
         struct conv_args a = {.spans = s,
                               .n_span = n_span,
                               .n_tok = n_tok,
-                              .d_conv = c->kind == 0 ? c->d_k : 4,
+                              .d_conv = c->d_conv,
                               .n_conv = r->n_x,
                               .x = x,
                               .x_stride = r->n_x,
                               .w = r->w,
                               .b = c->bias ? r->bias : NULL,
-                              .silu = c->flag || c->kind == 4,
+                              .silu = !c->variant || c->op == SCAN_CONV_SSD,
                               .state = r->state,
-                              .out = c->kind == 0 ? out : r->conved,
+                              .out = c->op == SCAN_CONV ? out : r->conved,
                               .out_stride = r->n_x};
         d->ops->conv(d, &a);
         x = r->conved;
     }
-    if (c->kind == 1) {
+    if (c->op == SCAN_GDN) {
         /* alpha and beta are arrays of their own: the first and second half of `more` */
         struct gdn_args a = {.spans = s,
                              .n_span = n_span,
                              .n_tok = n_tok,
-                             .n_k_head = c->n_k_head,
-                             .n_v_head = c->n_v_head,
-                             .d_k = c->d_k,
-                             .d_v = c->d_v,
-                             .d_conv = c->n_norm ? c->n_norm : 4,
-                             .is_grouped = c->flag,
+                             .n_k_head = c->n_group,
+                             .n_v_head = (int32_t)r->n_head,
+                             .d_k = c->d_state,
+                             .d_v = c->d_head,
+                             .d_conv = c->d_conv,
+                             .is_grouped = c->variant,
                              .eps = 1e-6f,
                              .qkv = x,
                              .z = z,
                              .qkv_stride = r->n_x,
                              .z_stride = r->n_out,
-                             .alpha = r->more + first * c->n_v_head,
-                             .beta = r->more + (REC_TOK + first) * c->n_v_head,
+                             .alpha = r->more + first * r->n_head,
+                             .beta = r->more + (REC_TOK + first) * r->n_head,
                              .conv_w = r->w,
                              .conv_b = c->bias ? r->bias : NULL,
                              .a = r->a,
@@ -361,14 +329,14 @@ static void rec_run(struct dev *d, const struct rec_room *r, const struct span *
                              .state = r->state,
                              .out = out};
         d->ops->gdn(d, &a);
-    } else if (c->kind == 2 || c->kind == 4) {
+    } else if (c->op == SCAN_SSD || c->op == SCAN_CONV_SSD) {
         struct ssd_args a = {.spans = s,
                              .n_span = n_span,
                              .n_tok = n_tok,
-                             .n_head = c->n_v_head,
-                             .n_group = c->n_k_head,
-                             .d_head = c->d_v,
-                             .d_state = c->d_k,
+                             .n_head = (int32_t)r->n_head,
+                             .n_group = c->n_group,
+                             .d_head = c->d_head,
+                             .d_state = c->d_state,
                              .n_norm = c->n_norm,
                              .xbc = x,
                              .dt = more,
@@ -379,26 +347,26 @@ static void rec_run(struct dev *d, const struct rec_room *r, const struct span *
                              .a = r->a,
                              .d = r->d,
                              .dt_bias = r->dt_bias,
-                             .dt_min = .05f,
-                             .dt_max = c->flag ? .9f : INFINITY,
+                             .dt_min = c->dt_min,
+                             .dt_max = c->dt_max,
                              .norm_w = c->n_norm ? r->norm : NULL,
-                             .norm_first = c->flag,
+                             .norm_first = c->variant,
                              .eps = 1e-6f,
                              .state = r->state,
-                             .log_at = c->kind == 4 ? (size_t)r->n_x : 0,
+                             .log_at = c->op == SCAN_CONV_SSD ? (size_t)r->n_x : 0,
                              .out = out};
         d->ops->ssd(d, &a);
-    } else if (c->kind == 3) {
-        int64_t n = c->n_v_head;
+    } else if (c->op == SCAN_SSM) {
+        int64_t n = c->inner;
         struct ssm_args a = {.spans = s,
                              .n_span = n_span,
                              .n_tok = n_tok,
-                             .d_state = c->d_k,
+                             .d_state = c->d_state,
                              .n_inner = n,
                              .x = x,
                              .dt = x + n,
                              .b = x + 2 * n,
-                             .c = x + 2 * n + c->d_k,
+                             .c = x + 2 * n + c->d_state,
                              .z = z,
                              .x_stride = r->n_x,
                              .dt_stride = r->n_x,
@@ -412,15 +380,11 @@ static void rec_run(struct dev *d, const struct rec_room *r, const struct span *
     }
 }
 
-static struct span whole(int32_t row, int32_t n, int32_t slot, int64_t pos) {
-    return (struct span){.row = row, .n_tok = n, .slot = slot, .n_commit = n, .pos = pos};
-}
-
 static void recurrent_ops_agree(void **st) {
     (void)st;
-    for (int k = 0; k < N_REC; k++) {
+    for (int k = 0; k < N_SCAN; k++) {
         struct rec_room r;
-        rec_open(&r, &rec_cases[k]);
+        rec_open(&r, &scan_cases[k]);
         size_t n = (size_t)(REC_TOK * r.n_out);
         float *y[2] = {floats(n, 0), floats(n, 0)};
         struct dev *d[] = {ref, dev};
@@ -442,17 +406,17 @@ static void recurrent_ops_agree(void **st) {
             rec_run(d[i], &r, crowd, SLOTS, rows, 160, y[i]);
             settle(d[i]);
         }
-        check_near(y[1], y[0], n, 1e-4, "%s", rec_cases[k].name);
+        check_near(y[1], y[0], n, 1e-4, "%s", scan_cases[k].name);
         drop_all();
     }
 }
 
 static void cuts_and_drafts_give_the_bits_of_single_steps(void **st) {
     (void)st;
-    for (int k = 0; k < N_REC; k++) {
-        const char *name = rec_cases[k].name;
+    for (int k = 0; k < N_SCAN; k++) {
+        const char *name = scan_cases[k].name;
         struct rec_room r;
-        rec_open(&r, &rec_cases[k]);
+        rec_open(&r, &scan_cases[k]);
         size_t n = (size_t)(REC_TOK * r.n_out), part = 40 * (size_t)r.n_out;
         float *want = floats(n, 0), *y = floats(n, 0), *exact = floats(n, 0);
         for (int t = 0; t < 40; t++) {
@@ -509,9 +473,8 @@ static void cuts_and_drafts_give_the_bits_of_single_steps(void **st) {
 
 static void ffn_agrees(void **st) {
     (void)st;
-    static const uint32_t kinds[] = {QUANT_F32, QUANT_Q8_0, QUANT_Q5_K, QUANT_BF16};
-    for (int k = 0; k < 8; k++) {
-        uint32_t type = kinds[k / 2];
+    for (int k = 0; k < 2 * N_CASES(ffn_types); k++) {
+        uint32_t type = ffn_types[k / 2];
         int64_t n = 256, n_ff = type == QUANT_F32 ? 150 : 512, n_tok = k % 2 ? 19 : 2;
         struct weight w[] = {weight_of(type, n, n_ff, 1, .06), weight_of(type, n, n_ff, 1, .06),
                              weight_of(type, n_ff, n, 1, .06)};
@@ -540,39 +503,6 @@ static void ffn_agrees(void **st) {
         drop_all();
     }
 }
-
-static const struct moe_case {
-    uint32_t type, sh_type;
-    enum moe_gating gating;
-    bool normalise, bias, shared, shared_gate, has_gate;
-    enum act act;
-    int64_t sh_ff, ff;
-    int32_t n_used, n;
-    bool expert_bias;
-} moe_cases[] = {
-    {QUANT_F32, QUANT_F32, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 256, 256, 3, 256,
-     false},
-    {QUANT_Q8_0, QUANT_F16, MOE_SIGMOID, true, true, true, false, false, ACT_RELU2, 320, 352, 6,
-     128, false},
-    {QUANT_IQ3_S, QUANT_Q5_K, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 512, 512, 5,
-     256, false},
-    {QUANT_Q4_K, QUANT_Q6_K, MOE_SOFTMAX, false, false, false, false, true, ACT_SILU, 256, 256, 3,
-     256, false},
-    {QUANT_Q4_0, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, true, true, false, true, ACT_SILU, 32, 32,
-     7, 128, false},
-    {QUANT_Q6_K, QUANT_Q8_0, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 256, 512, 1, 256,
-     false},
-    {QUANT_IQ3_K, QUANT_IQ4_KS, MOE_SOFTMAX, true, false, true, false, true, ACT_SILU, 256, 256, 3,
-     256, false},
-    {QUANT_IQ3_S, QUANT_Q5_K, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 512, 768, 8,
-     256, false},
-    {QUANT_IQ4_NL, QUANT_Q8_0, MOE_SOFTMAX, true, false, false, false, true, ACT_SILU, 32, 512, 8,
-     128, false},
-    {QUANT_MXFP4, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, false, false, false, true, ACT_CLAMPED, 32,
-     256, 4, 128, true},
-    {QUANT_Q8_0, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, false, false, false, false, ACT_SILU, 32,
-     256, 3, 128, true},
-};
 
 enum { MOE_TOK = 70 };
 
@@ -632,7 +562,7 @@ static void check_left_out(const struct moe_args *of, const struct moe_case *c, 
 }
 
 static void check_moe(const struct moe_case *cases, size_t n_case) {
-    enum { N_EXPERT = 16, N_TOK = MOE_TOK, N_W = 7 };
+    enum { N_EXPERT = MOE_EXPERTS, N_TOK = MOE_TOK, N_W = 7 };
     for (size_t k = 0; k < n_case; k++) {
         const struct moe_case *c = &cases[k];
         const int64_t n_embd = c->n;

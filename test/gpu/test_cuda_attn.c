@@ -1,26 +1,7 @@
 /* test_cuda_attn.c: attention of the CUDA device against the scalar reference. Built twice, like test_cuda.c. */
 #include "on_device.h"
 
-static const struct attn_case {
-    uint32_t k_type, v_type;
-    int32_t n_head, n_kv_head, d_k, d_v;
-    enum rope_mode rope;
-    bool norm, gate, sinks, rotate;
-    int32_t window, n_keep;
-    float softcap;
-} attn_cases[] = {
-    {QUANT_F32, QUANT_F32, 4, 2, 64, 64, ROPE_NEOX, true, true, false, false, 0, 0, 0},
-    {QUANT_F16, QUANT_F16, 4, 4, 96, 96, ROPE_NORM, false, false, true, false, 70, 0, 0},
-    {QUANT_F16, QUANT_F16, 8, 1, 256, 256, ROPE_NEOX, true, true, false, false, 0, 0, 30},
-    {QUANT_F32, QUANT_F32, 2, 1, 40, 24, ROPE_NONE, false, false, false, false, 50, 3, 0},
-    {QUANT_Q8_0, QUANT_Q8_0, 4, 2, 128, 128, ROPE_NEOX, true, true, false, true, 0, 0, 0},
-    {QUANT_Q8_0, QUANT_Q4_0, 6, 2, 64, 64, ROPE_NEOX, true, false, false, true, 0, 0, 0},
-    {QUANT_F16, QUANT_F16, 12, 1, 64, 64, ROPE_NORM, false, true, true, false, 100, 0, 0},
-    {QUANT_F16, QUANT_F16, 3, 3, 128, 128, ROPE_NEOX, true, false, false, false, 50, 3, 0},
-    {QUANT_Q4_0, QUANT_Q4_0, 8, 1, 256, 256, ROPE_NEOX, true, true, false, true, 0, 0, 0},
-    {QUANT_Q8_0, QUANT_Q8_0, 2, 2, 256, 256, ROPE_NEOX, true, true, false, true, 0, 0, 20},
-};
-enum { N_ATTN = sizeof attn_cases / sizeof *attn_cases, ATTN_TOK = 330 };
+enum { ATTN_TOK = 330 };
 
 struct attn_room {
     struct kv_view kv;
@@ -70,6 +51,10 @@ static void attn_run(struct dev *d, const struct attn_case *c, struct attn_room 
     a.kv = r->kv;
     a.q_out = r->q_out + (int64_t)first * c->n_head * c->d_k;
     d->ops->qkv_store(d, &a);
+    if (c->queries_again) {
+        a.k = a.v = NULL;
+        d->ops->qkv_store(d, &a);
+    }
     struct attn_args b = {.spans = s,
                           .n_span = n_span,
                           .n_tok = n_tok,
@@ -236,22 +221,25 @@ static void deep_attention_agrees(void **st) {
 
 static void full_attention_agrees(void **st) {
     (void)st;
-    enum { H = 3, D = 20, N = 57, N_BIAS = 9 };
-    size_t n = (size_t)H * D * N;
-    float *q = floats(n, 1), *k = floats(n, 1), *v = floats(n, 1), *y0 = floats(n, 0),
-          *y1 = floats(n, 0), *bias = floats((2 * N_BIAS + 1) * H, 1);
-    static const int32_t windows[] = {0, 5};
-    struct span s[] = {{.row = 0, .n_tok = 40}, {.row = 40, .n_tok = 17}};
-    for (int w = 0; w < 4; w++) {
-        struct attn_full_args a = {
-            s, 2, N, H, D, q, k, v, .3f, y0, windows[w / 2], w % 2 ? bias : NULL, N_BIAS};
+    for (int i = 0; i < N_CASES(full_cases); i++) {
+        const struct full_case *c = &full_cases[i];
+        struct span s[FULL_SPAN];
+        int32_t n_tok = 0;
+        for (int k = 0; k < FULL_SPAN; n_tok += c->n[k++])
+            s[k] = (struct span){.row = n_tok, .n_tok = c->n[k]};
+        size_t n = (size_t)(n_tok * FULL_HEAD * c->d);
+        float *q = floats(n, 1), *k = floats(n, 1), *v = floats(n, 1), *y0 = floats(n, 0),
+              *y1 = floats(n, 0), *bias = floats((2 * FULL_BIAS + 1) * FULL_HEAD, 1);
+        struct attn_full_args a = {.spans = s, .n_span = FULL_SPAN, .n_tok = n_tok};
+        a.n_head = FULL_HEAD, a.d_head = c->d, a.q = q, a.k = k, a.v = v, a.scale = .2f;
+        a.window = c->window, a.bias = c->bias ? bias : NULL, a.n_bias = FULL_BIAS, a.out = y0;
         ref->ops->attn_full(ref, &a);
         a.out = y1;
         dev->ops->attn_full(dev, &a);
         settle(dev);
-        check_near(y1, y0, n, 1e-5, "attn_full %d", w);
+        check_near(y1, y0, n, 1e-5, "attn_full %d", i);
+        drop_all();
     }
-    drop_all();
 }
 
 int main(void) {

@@ -18,6 +18,7 @@
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/ref/ref.h"
+#include "op_cases.h"
 #include "select_rows.h"
 
 static struct rng rng;
@@ -29,7 +30,7 @@ static int n_dev;
 static const struct dev_need need = {.n_tok = 320,
                                      .n_in = 1024,
                                      .n_out = 1200,
-                                     .n_ff = 512,
+                                     .n_ff = 768,
                                      .n_expert = 16,
                                      .n_used = 8,
                                      .n_head = 8,
@@ -53,35 +54,6 @@ static float *copy_of(const float *x, size_t n) {
     return y;
 }
 
-/* Largest difference relative to the largest |b|; NaN where either has one. */
-static double apart(const float *a, const float *b, size_t n) {
-    double most = 0, range = 1e-30;
-    for (size_t i = 0; i < n; i++) {
-        if (!isfinite(a[i]) || !isfinite(b[i])) return NAN;
-        double d = fabs((double)a[i] - b[i]);
-        most = d > most ? d : most;
-        range = fabs(b[i]) > range ? fabs(b[i]) : range;
-    }
-    return most / range;
-}
-
-#define check_near(a, b, n, tolerance, ...)                                                        \
-    do {                                                                                           \
-        double apart_ = apart(a, b, n);                                                            \
-        if (!(apart_ <= (tolerance))) {                                                            \
-            print_error(__VA_ARGS__);                                                              \
-            fail_msg(": off by %g, allowed %g", apart_, (double)(tolerance));                      \
-        }                                                                                          \
-    } while (0)
-
-#define check_same(a, b, n, ...)                                                                   \
-    do {                                                                                           \
-        if (memcmp(a, b, (n) * sizeof(float))) {                                                   \
-            print_error(__VA_ARGS__);                                                              \
-            fail_msg(": bits differ");                                                             \
-        }                                                                                          \
-    } while (0)
-
 /* ---- weights of random blocks: every code of every type occurs ---- */
 
 /* Offsets of the half-precision scales of a block, and a value that keeps weights near 1. */
@@ -96,7 +68,8 @@ static const struct {
     {QUANT_Q6_K, 1, {208}, .0007f}, {QUANT_IQ2_XXS, 1, {0}, .05f},  {QUANT_IQ2_XS, 1, {0}, .05f},
     {QUANT_IQ3_XXS, 1, {0}, .05f},  {QUANT_IQ1_S, 1, {0}, .1f},     {QUANT_IQ4_NL, 1, {0}, .013f},
     {QUANT_IQ3_S, 1, {0}, .007f},   {QUANT_IQ2_S, 1, {0}, .05f},    {QUANT_IQ4_XS, 1, {0}, .001f},
-    {QUANT_TQ1_0, 1, {52}, .7f},    {QUANT_TQ2_0, 1, {64}, .7f},
+    {QUANT_TQ1_0, 1, {52}, .7f},    {QUANT_TQ2_0, 1, {64}, .7f},    {QUANT_IQ2_K, 1, {0}, .005f},
+    {QUANT_IQ3_K, 1, {0}, .002f},   {QUANT_IQ4_K, 1, {0}, .0005f},  {QUANT_IQ5_K, 1, {0}, .0005f},
 };
 
 static void put_scale(uint32_t type, uint8_t *block) {
@@ -116,17 +89,27 @@ static void put_scale(uint32_t type, uint8_t *block) {
     }
 }
 
+/* The scale before the blocks of a row, as large as in files: subnormal as f16. */
+static void put_head(const struct quant_traits *t, uint8_t *row) {
+    float f = 1e-5f * (float)(.5 + rng_uniform(&rng));
+    uint16_t h = quant_f32_to_f16(f);
+    if (t->head_bytes == sizeof f) memcpy(row, &f, sizeof f);
+    if (t->head_bytes == sizeof h) memcpy(row, &h, sizeof h);
+}
+
 static struct weight weight_of(uint32_t type, int64_t n_in, int64_t n_out, int64_t n_mat,
                                double scale) {
     const struct quant_traits *t = quant_traits(type);
     struct weight w = {.type = type, .n_in = n_in, .n_out = n_out, .n_mat = n_mat};
-    w.row_bytes = (size_t)n_in / t->block_elements * t->block_bytes;
+    const size_t n_block = (size_t)n_in / t->block_elements;
+    w.row_bytes = t->head_bytes + n_block * t->block_bytes;
     w.mat_bytes = w.row_bytes * (size_t)n_out;
-    size_t n = w.mat_bytes * (size_t)n_mat;
-    uint8_t *p = mem_aligned(64, n);
+    uint8_t *p = mem_aligned(64, w.mat_bytes * (size_t)n_mat);
     w.data = p;
-    for (size_t i = 0; i < n / t->block_bytes; i++) {
-        uint8_t *block = p + i * t->block_bytes;
+    for (size_t i = 0; i < n_block * (size_t)(n_out * n_mat); i++) {
+        uint8_t *row = p + i / n_block * w.row_bytes;
+        uint8_t *block = row + t->head_bytes + i % n_block * t->block_bytes;
+        if (i % n_block == 0) put_head(t, row);
         float f = (float)(rng_normal(&rng) * scale);
         uint16_t half = type == QUANT_F16 ? quant_f32_to_f16(f) : quant_f32_to_bf16(f);
         if (type == QUANT_F32) memcpy(block, &f, 4);
@@ -155,14 +138,6 @@ static void check_status(struct dev *d, const char *name) {
     if (d->ops->status(d, &e)) fail_msg("%s: %s", name, e.text);
 }
 
-static const uint32_t types[] = {
-    QUANT_F32,    QUANT_F16,   QUANT_BF16,    QUANT_Q4_0,  QUANT_Q4_1,  QUANT_Q5_0,  QUANT_Q5_1,
-    QUANT_Q8_0,   QUANT_Q2_K,  QUANT_Q3_K,    QUANT_Q4_K,  QUANT_Q5_K,  QUANT_Q6_K,  QUANT_IQ2_XXS,
-    QUANT_IQ2_XS, QUANT_IQ2_S, QUANT_IQ3_XXS, QUANT_IQ3_S, QUANT_IQ1_S, QUANT_IQ1_M, QUANT_IQ4_NL,
-    QUANT_IQ4_XS, QUANT_TQ1_0, QUANT_TQ2_0,   QUANT_MXFP4,
-};
-enum { N_TYPE = sizeof types / sizeof *types };
-
 static bool has_decode(uint32_t type) { return quant_traits(type)->decode; }
 
 /* ---- linear ---- */
@@ -184,8 +159,9 @@ static void linear_agrees(struct dev *d, const char *name, uint32_t type, int64_
     d->ops->linear(d, &o, 1, x, x_stride, n_tok);
     check_status(d, name);
     const char *type_name = quant_traits(type)->name;
-    check_near(y2, y1, n, 1e-5, "%s linear %s [%ld, %ld] x %d", name, type_name, (long)n_out,
-               (long)n_in, n_tok);
+    /* CPU devices keep a row's float scale as f16 */
+    check_near(y2, y1, n, quant_traits(type)->head_bytes == sizeof(float) ? 5e-4 : 1e-5,
+               "%s linear %s [%ld, %ld] x %d", name, type_name, (long)n_out, (long)n_in, n_tok);
     if (n_out * n_tok > 50) /* few narrow outputs may all cancel */
         check_near(y2, y0, n, ref_is_quantised(type) ? 4e-2 : 1e-5,
                    "%s linear %s, exact activations", name, type_name);
@@ -213,47 +189,36 @@ static void linear_agrees(struct dev *d, const char *name, uint32_t type, int64_
 
 static void linear_of_every_type(void **s) {
     (void)s;
-    static const int32_t n_toks[] = {1, 2, 3, 5, 8, 16, 33};
     for (int i = 0; i < n_dev; i++)
-        for (int t = 0; t < N_TYPE; t++) {
-            if (!has_decode(types[t])) continue;
-            int64_t block = quant_traits(types[t])->block_elements;
-            for (size_t k = 0; k < sizeof n_toks / sizeof *n_toks; k++) {
-                linear_agrees(devs[i], dev_names[i], types[t], block == 1 ? 70 : block, 17,
-                              n_toks[k]);
-                linear_agrees(devs[i], dev_names[i], types[t],
-                              block == 1    ? 133
-                              : block == 32 ? 96
-                                            : 768,
-                              k == 0 ? 1 : 50, n_toks[k]);
+        for (int t = 0; t < N_TYPE; t++)
+            for (int k = 0; k < N_CASES(linear_cases) && has_decode(types[t]); k++) {
+                const struct linear_case *c = &linear_cases[k];
+                linear_agrees(devs[i], dev_names[i], types[t], linear_n_in(c, types[t]), c->n_out,
+                              c->n_tok);
             }
-        }
 }
 
 static void linear_of_several_matrices(void **s) {
     (void)s;
-    for (int i = 0; i < n_dev; i++) {
-        struct dev *d = devs[i];
-        static const uint32_t kinds[] = {QUANT_Q8_0, QUANT_F32, QUANT_Q6_K, QUANT_F16};
-        enum { N = 4, N_IN = 512, N_TOK = 7 };
+    enum { N = LINEAR_GROUP, N_IN = 512, N_TOK = 7 };
+    for (int i = 0; i < n_dev * N_CASES(linear_groups); i++) {
+        int at = i / N_CASES(linear_groups), group = i % N_CASES(linear_groups);
+        struct dev *d = devs[at];
         struct weight w[N], w2[N];
         void *made[N];
         struct linear_out o[N], p[N];
         float *x = floats((size_t)N_IN * N_TOK, 1);
-        int n_o = 0;
         for (int k = 0; k < N; k++) {
-            if (!has_decode(kinds[k])) continue;
-            w[n_o] = weight_of(kinds[k], N_IN, 40 + 9 * k, 1, 1);
-            w2[n_o] = prepared(d, &w[n_o], &made[n_o]);
-            o[n_o] = (struct linear_out){&w[n_o], NULL, floats(100 * N_TOK, 0), 100, 1, false};
-            p[n_o] = (struct linear_out){&w2[n_o], NULL, floats(100 * N_TOK, 0), 100, 1, false};
-            n_o++;
+            w[k] = weight_of(linear_groups[group][k], N_IN, 40 + 9 * k, 1, 1);
+            w2[k] = prepared(d, &w[k], &made[k]);
+            o[k] = (struct linear_out){&w[k], NULL, floats(100 * N_TOK, 0), 100, 1, false};
+            p[k] = (struct linear_out){&w2[k], NULL, floats(100 * N_TOK, 0), 100, 1, false};
         }
-        ref8->ops->linear(ref8, o, n_o, x, N_IN, N_TOK);
-        d->ops->linear(d, p, n_o, x, N_IN, N_TOK);
-        for (int k = 0; k < n_o; k++) {
-            check_near(p[k].dst, o[k].dst, 100 * N_TOK, 1e-5, "%s matrix %d of several",
-                       dev_names[i], k);
+        ref8->ops->linear(ref8, o, N, x, N_IN, N_TOK);
+        d->ops->linear(d, p, N, x, N_IN, N_TOK);
+        for (int k = 0; k < N; k++) {
+            check_near(p[k].dst, o[k].dst, 100 * N_TOK, 1e-5, "%s matrix %d of group %d",
+                       dev_names[at], k, group);
             drop(w[k].data), drop(made[k]), drop(o[k].dst), drop(p[k].dst);
         }
         drop(x);
@@ -279,10 +244,9 @@ static void embedding_rows_are_exact(void **s) {
 
 static void norms_agree(void **s) {
     (void)s;
-    static const int64_t sizes[] = {1, 7, 64, 100, 1000};
     for (int i = 0; i < n_dev; i++)
-        for (int k = 0; k < 5; k++) {
-            int64_t n = sizes[k], n_row = 5;
+        for (int k = 0; k < N_CASES(norm_sizes); k++) {
+            int64_t n = norm_sizes[k], n_row = 5;
             size_t all = (size_t)(n * n_row);
             float *x = floats(all, 3), *w = floats((size_t)n, 1), *b = floats((size_t)n, 1);
             float *y0 = floats(all, 0), *y1 = floats(all, 0);
@@ -307,7 +271,7 @@ static void elementwise_ops_agree(void **s) {
     for (int i = 0; i < n_dev; i++) {
         const struct ops *f = devs[i]->ops;
         float *a = floats(N, 4), *b = floats(N, 1), *y0 = floats(N, 1), *y1 = copy_of(y0, N);
-        a[0] = 100, a[1] = -100, a[2] = 0, a[3] = -0.0f, a[4] = 1e-8f;
+        memcpy(a, act_edges, sizeof act_edges);
         for (enum act act = ACT_SILU; act <= ACT_NONE; act++) {
             ref->ops->act_mul(ref, y0, a, b, N, act);
             f->act_mul(devs[i], y1, a, b, N, act);
@@ -344,30 +308,6 @@ static void selected_rows_keep_the_promise(void **s) {
 
 /* ---- attention ---- */
 
-struct attn_case {
-    uint32_t k_type, v_type;
-    int32_t n_head, n_kv_head, d_k, d_v;
-    enum rope_mode rope;
-    bool norm, gate, sinks, rotate;
-    int32_t window;
-    float softcap;
-    int32_t n_keep;
-    bool queries_again; /* the queries are made once more, without keys */
-};
-
-static const struct attn_case attn_cases[] = {
-    {QUANT_F32, QUANT_F32, 4, 2, 64, 64, ROPE_NEOX, true, true, false, false, 0, 0, 0, false},
-    {QUANT_F16, QUANT_F16, 4, 4, 96, 96, ROPE_NORM, false, false, true, false, 70, 0, 0, false},
-    {QUANT_F16, QUANT_F16, 8, 1, 256, 256, ROPE_NEOX, true, true, false, false, 0, 30, 0, false},
-    {QUANT_F32, QUANT_F32, 2, 1, 40, 24, ROPE_NONE, false, false, false, false, 0, 0, 0, false},
-    {QUANT_Q8_0, QUANT_Q8_0, 4, 2, 128, 128, ROPE_NEOX, true, true, false, true, 0, 0, 0, false},
-    {QUANT_Q8_0, QUANT_Q4_0, 8, 2, 64, 64, ROPE_NEOX, true, false, false, true, 0, 0, 0, false},
-    {QUANT_Q4_0, QUANT_Q4_0, 2, 2, 96, 32, ROPE_NORM, false, false, false, true, 100, 0, 0, false},
-    {QUANT_F32, QUANT_F32, 5, 1, 16, 32, ROPE_NEOX, false, false, false, false, 33, 0, 7, true},
-    {QUANT_F16, QUANT_F16, 4, 2, 64, 64, ROPE_NEOX, false, false, false, false, 50, 0, 70, false},
-    {QUANT_Q8_0, QUANT_Q8_0, 4, 2, 64, 64, ROPE_NEOX, false, false, true, true, 20, 0, 128, true},
-};
-
 struct attn_room {
     struct kv_view kv;
     int32_t pages[2][8];
@@ -401,8 +341,8 @@ static bool attn_open(const struct attn_case *c, struct attn_room *r, int32_t ma
     r->gate = floats(n * (size_t)c->d_v, 1);
     r->qn = floats((size_t)c->d_k, 1), r->kn = floats((size_t)c->d_k, 1);
     r->sinks = floats((size_t)c->n_head, 1);
-    r->inv = floats(64, 0);
-    for (int i = 0; i < 64; i++) r->inv[i] = powf(10000, -(float)i / 64);
+    r->inv = floats(128, 0);
+    for (int i = 0; i < 128; i++) r->inv[i] = powf(10000, -(float)i / 64);
     r->q_out = floats(n * (size_t)c->d_k, 0);
     r->out = floats(n * (size_t)c->d_v, 0);
     return true;
@@ -454,7 +394,7 @@ static void attention_agrees(void **st) {
     (void)st;
     enum { N_TOK = 200 };
     for (int i = 0; i < n_dev; i++)
-        for (size_t k = 0; k < sizeof attn_cases / sizeof *attn_cases; k++) {
+        for (int k = 0; k < N_ATTN; k++) {
             const struct attn_case *c = &attn_cases[k];
             struct attn_room r;
             if (!attn_open(c, &r, N_TOK)) continue;
@@ -473,13 +413,14 @@ static void attention_agrees(void **st) {
             attn_run(devs[i], c, &r, s, 2, 197, 0);
             attn_run(devs[i], c, &r, more, 2, 3, 197);
             check_status(devs[i], dev_names[i]);
-            check_near(r.q_out, q0, nq, 1e-5, "%s qkv_store case %zu", dev_names[i], k);
+            check_near(r.q_out, q0, nq, 1e-5, "%s qkv_store case %d", dev_names[i], k);
             bool rounded = ref_is_quantised(c->k_type) || ref_is_quantised(c->v_type);
             check_near(r.out, o0, no,
-                       rounded                  ? 2e-3
+                       c->k_type == QUANT_Q4_0  ? 2e-2 /* a key of 4 bits at a tie */
+                       : rounded                ? 2e-3
                        : c->k_type == QUANT_F16 ? 1e-4
                                                 : 1e-5,
-                       "%s attn case %zu", dev_names[i], k);
+                       "%s attn case %d", dev_names[i], k);
             drop(q0), drop(o0);
             attn_close(&r);
         }
@@ -489,7 +430,7 @@ static void attention_steps_do_not_see_their_neighbours(void **st) {
     (void)st;
     enum { N_TOK = 100 };
     for (int i = 0; i < n_dev; i++)
-        for (size_t k = 0; k < sizeof attn_cases / sizeof *attn_cases; k++) {
+        for (int k = 0; k < N_ATTN; k++) {
             const struct attn_case *c = &attn_cases[k];
             struct attn_room r;
             if (!attn_open(c, &r, N_TOK)) continue;
@@ -510,7 +451,7 @@ static void attention_steps_do_not_see_their_neighbours(void **st) {
             struct span two[] = {{.row = 0, .n_tok = 9, .pos = 60, .pages = r.pages[0]},
                                  {.row = 9, .n_tok = 1, .pos = 3, .pages = r.pages[1]}};
             attn_run(devs[i], c, &r, two, 2, 10, 63);
-            check_same(r.out + at, want, n, "%s attn case %zu", dev_names[i], k);
+            check_same(r.out + at, want, n, "%s attn case %d", dev_names[i], k);
             drop(want);
             attn_close(&r);
         }
@@ -518,211 +459,36 @@ static void attention_steps_do_not_see_their_neighbours(void **st) {
 
 static void full_attention_agrees(void **st) {
     (void)st;
-    enum { N_TOK = 90, N_HEAD = 3, D = 40, N_BIAS = 9 };
-    size_t n = (size_t)N_TOK * N_HEAD * D;
-    struct span s[] = {{.row = 0, .n_tok = 65}, {.row = 65, .n_tok = 1}, {.row = 66, .n_tok = 24}};
-    for (int i = 0; i < n_dev; i++) {
+    for (int i = 0; i < n_dev * N_CASES(full_cases); i++) {
+        const struct full_case *c = &full_cases[i % N_CASES(full_cases)];
+        struct dev *d = devs[i / N_CASES(full_cases)];
+        struct span s[FULL_SPAN];
+        int32_t n_tok = 0;
+        for (int k = 0; k < FULL_SPAN; n_tok += c->n[k++])
+            s[k] = (struct span){.row = n_tok, .n_tok = c->n[k]};
+        size_t n = (size_t)(n_tok * FULL_HEAD * c->d);
         float *q = floats(n, 1), *k = floats(n, 1), *v = floats(n, 1), *y0 = floats(n, 0),
-              *y1 = floats(n, 0);
-        float *bias = floats((2 * N_BIAS + 1) * N_HEAD, 1);
-        static const int32_t windows[] = {0, 5, 70};
-        for (int w = 0; w < 6; w++) {
-            struct attn_full_args a = {
-                s,     3, N_TOK, N_HEAD, D, q, k, v, .2f, y0, windows[w / 2], w % 2 ? bias : NULL,
-                N_BIAS};
-            ref->ops->attn_full(ref, &a);
-            a.out = y1;
-            devs[i]->ops->attn_full(devs[i], &a);
-            check_near(y1, y0, n, 1e-5, "%s attn_full %d", dev_names[i], w);
-        }
+              *y1 = floats(n, 0), *bias = floats((2 * FULL_BIAS + 1) * FULL_HEAD, 1);
+        struct attn_full_args a = {.spans = s, .n_span = FULL_SPAN, .n_tok = n_tok};
+        a.n_head = FULL_HEAD, a.d_head = c->d, a.q = q, a.k = k, a.v = v, a.scale = .2f;
+        a.window = c->window, a.bias = c->bias ? bias : NULL, a.n_bias = FULL_BIAS, a.out = y0;
+        ref->ops->attn_full(ref, &a);
+        a.out = y1;
+        d->ops->attn_full(d, &a);
+        check_near(y1, y0, n, 1e-5, "%s attn_full %d", dev_names[i / N_CASES(full_cases)],
+                   i % N_CASES(full_cases));
         drop(q), drop(k), drop(v), drop(y0), drop(y1), drop(bias);
     }
-}
-
-/* ---- gated delta net ---- */
-
-enum { GDN_SLOT = 3, GDN_CAP = 16, GDN_TOK = 200 };
-
-struct gdn_room {
-    struct gdn_args a;
-    float *all[12];
-    int n_all;
-    size_t n_conv, n_out;
-};
-
-static float *gdn_keep(struct gdn_room *r, float *x) { return r->all[r->n_all++] = x; }
-
-static void gdn_open(struct gdn_room *r, int32_t n_k_head, int32_t n_v_head, int32_t dk, int32_t dv,
-                     bool grouped, bool bias) {
-    *r = (struct gdn_room){0};
-    struct gdn_args *a = &r->a;
-    size_t nv = (size_t)n_v_head, n_conv = 2 * (size_t)(n_k_head * dk) + nv * (size_t)dv;
-    r->n_conv = n_conv;
-    r->n_out = nv * (size_t)dv;
-    *a = (struct gdn_args){.n_k_head = n_k_head,
-                           .n_v_head = n_v_head,
-                           .d_k = dk,
-                           .d_v = dv,
-                           .d_conv = 4,
-                           .is_grouped = grouped,
-                           .eps = 1e-6f};
-    a->qkv_stride = (int64_t)n_conv + 5, a->z_stride = (int64_t)r->n_out + 1;
-    a->qkv = gdn_keep(r, floats(GDN_TOK * (n_conv + 5), 1));
-    a->z = gdn_keep(r, floats(GDN_TOK * (r->n_out + 1), 1));
-    a->alpha = gdn_keep(r, floats(GDN_TOK * nv, 1)), a->beta = gdn_keep(r, floats(GDN_TOK * nv, 1));
-    a->conv_w = gdn_keep(r, floats(n_conv * 4, .5));
-    a->conv_b = bias ? gdn_keep(r, floats(n_conv, .1)) : NULL;
-    float *decay = floats(nv, 1);
-    for (size_t i = 0; i < nv; i++) decay[i] = -(float)exp(2 * decay[i] - 2);
-    a->a = gdn_keep(r, decay), a->dt_bias = gdn_keep(r, floats(nv, 1));
-    a->norm_w = gdn_keep(r, floats((size_t)dv, 1));
-    a->state = (struct rec_view){.s_stride = nv * (size_t)(dk * dv),
-                                 .conv_stride = 3 * n_conv,
-                                 .log_row = n_conv + 2 * nv,
-                                 .log_cap = GDN_CAP};
-}
-
-static void gdn_state(struct gdn_room *r) {
-    struct rec_view *v = &r->a.state;
-    v->s = floats(GDN_SLOT * v->s_stride, 0);
-    v->conv = floats(GDN_SLOT * v->conv_stride, 0);
-    v->log = floats(GDN_SLOT * GDN_CAP * v->log_row, 0);
-}
-
-static void gdn_drop_state(struct gdn_room *r) {
-    drop(r->a.state.s), drop(r->a.state.conv), drop(r->a.state.log);
-}
-
-static void gdn_close(struct gdn_room *r) {
-    for (int i = 0; i < r->n_all; i++) drop(r->all[i]);
-}
-
-/* Tokens first.. of the room's inputs as one call of the given spans. */
-static void gdn_run(struct dev *d, const struct gdn_room *r, const struct span *s, int32_t n_span,
-                    int32_t n_tok, int32_t first, float *out) {
-    struct gdn_args a = r->a;
-    a.spans = s, a.n_span = n_span, a.n_tok = n_tok;
-    a.qkv += first * a.qkv_stride, a.z += first * a.z_stride;
-    a.alpha += first * a.n_v_head, a.beta += first * a.n_v_head;
-    a.out = out + (size_t)first * r->n_out;
-    d->ops->gdn(d, &a);
-}
-
-static struct span whole(int32_t row, int32_t n, int32_t slot, int64_t pos) {
-    return (struct span){.row = row, .n_tok = n, .slot = slot, .n_commit = n, .pos = pos};
-}
-
-static const struct {
-    int32_t n_k_head, n_v_head, dk, dv;
-    bool grouped, bias;
-} gdn_cases[] = {
-    {2, 4, 128, 128, false, false}, {2, 6, 32, 48, true, true}, {3, 3, 20, 12, false, true}};
-enum { N_GDN = sizeof gdn_cases / sizeof *gdn_cases };
-
-static void gdn_case(struct gdn_room *r, int k) {
-    gdn_open(r, gdn_cases[k].n_k_head, gdn_cases[k].n_v_head, gdn_cases[k].dk, gdn_cases[k].dv,
-             gdn_cases[k].grouped, gdn_cases[k].bias);
-}
-
-static void gdn_agrees(void **st) {
-    (void)st;
-    for (int i = 0; i < n_dev; i++)
-        for (int k = 0; k < N_GDN; k++) {
-            struct gdn_room r;
-            gdn_case(&r, k);
-            float *y0 = floats(GDN_TOK * r.n_out, 0), *y1 = floats(GDN_TOK * r.n_out, 0);
-            /* a long scan from position 0, one from an odd position, then steps of both */
-            struct span s[] = {whole(0, 131, 2, 0), whole(131, 40, 0, 0), whole(171, 9, 1, 3)};
-            struct span more[] = {whole(0, 2, 2, 131), whole(2, 18, 0, 40)};
-            struct dev *d[] = {ref, devs[i]};
-            float *y[] = {y0, y1};
-            for (int n = 0; n < 2; n++) {
-                gdn_state(&r);
-                gdn_run(d[n], &r, s, 3, 180, 0, y[n]);
-                gdn_run(d[n], &r, more, 2, 20, 180, y[n]);
-                gdn_drop_state(&r);
-            }
-            check_near(y1, y0, GDN_TOK * r.n_out, 1e-4, "%s gdn case %d", dev_names[i], k);
-            drop(y0), drop(y1);
-            gdn_close(&r);
-        }
-}
-
-static void gdn_steps_and_replays_give_the_same_bits(void **st) {
-    (void)st;
-    for (int i = 0; i < n_dev; i++)
-        for (int k = 0; k < N_GDN; k++) {
-            struct dev *d = devs[i];
-            struct gdn_room r;
-            gdn_case(&r, k);
-            size_t n = GDN_TOK * r.n_out;
-            float *y0 = floats(n, 0), *y1 = floats(n, 0), *want = floats(n, 0);
-            gdn_state(&r);
-            struct span s = whole(0, 16, 1, 0);
-            for (int t = 0; t < 40; t++) { /* one at a time */
-                struct span one = whole(0, 1, 1, t);
-                gdn_run(d, &r, &one, 1, 1, t, want);
-            }
-            float *s0 = copy_of(r.a.state.s, GDN_SLOT * r.a.state.s_stride);
-            gdn_drop_state(&r);
-            /* agrees with the reference */
-            gdn_state(&r);
-            struct span all = whole(0, 40, 1, 0);
-            gdn_run(ref, &r, &all, 1, 40, 0, y0);
-            check_near(want, y0, 40 * r.n_out, 1e-5, "%s gdn steps case %d", dev_names[i], k);
-            gdn_drop_state(&r);
-            /* by 16, 16 and 8 */
-            gdn_state(&r);
-            gdn_run(d, &r, &s, 1, 16, 0, y0);
-            s.pos = 16;
-            gdn_run(d, &r, &s, 1, 16, 16, y0);
-            struct span eight = whole(0, 8, 1, 32);
-            gdn_run(d, &r, &eight, 1, 8, 32, y0);
-            check_same(y0, want, 40 * r.n_out, "%s gdn by 16, case %d", dev_names[i], k);
-            check_same(r.a.state.s, s0, GDN_SLOT * r.a.state.s_stride, "%s gdn state, case %d",
-                       dev_names[i], k);
-            gdn_drop_state(&r);
-            /* deferred: verify 6, accept 4; verify 5 more with those replayed, accept none; then the rest
-             * beside a sequence of NaN */
-            gdn_state(&r);
-            struct span v = {.n_tok = 6, .slot = 1, .pos = 0};
-            gdn_run(d, &r, &v, 1, 6, 0, y1);
-            check_same(y1, want, 6 * r.n_out, "%s gdn deferred, case %d", dev_names[i], k);
-            v = (struct span){.n_tok = 5, .slot = 1, .n_replay = 4, .pos = 4};
-            gdn_run(d, &r, &v, 1, 5, 4, y1);
-            check_same(y1, want, 9 * r.n_out, "%s gdn deferred twice, case %d", dev_names[i], k);
-            struct span rest[] = {
-                {.row = 0, .n_tok = 12, .slot = 1, .n_replay = 0, .n_commit = 12, .pos = 4},
-                {.row = 12, .n_tok = 1, .slot = 0, .n_commit = 1}};
-            float *bad = (float *)(uintptr_t)r.a.qkv + (4 + 12) * r.a.qkv_stride;
-            float *saved = copy_of(bad, r.n_conv);
-            for (size_t j = 0; j < r.n_conv; j++) bad[j] = NAN;
-            gdn_run(d, &r, rest, 2, 13, 4, y1);
-            memcpy(bad, saved, r.n_conv * sizeof *bad);
-            check_same(y1, want, 16 * r.n_out, "%s gdn after rejection, case %d", dev_names[i], k);
-            /* accept all of 8 deferred ones, 3 committed by the next call */
-            v = (struct span){.n_tok = 8, .slot = 1, .pos = 16};
-            gdn_run(d, &r, &v, 1, 8, 16, y1);
-            v = (struct span){.n_tok = 16, .slot = 1, .n_replay = 8, .n_commit = 16, .pos = 24};
-            gdn_run(d, &r, &v, 1, 16, 24, y1);
-            check_same(y1, want, 40 * r.n_out, "%s gdn after replay, case %d", dev_names[i], k);
-            check_same(r.a.state.s + r.a.state.s_stride, s0 + r.a.state.s_stride,
-                       r.a.state.s_stride, "%s gdn state after replay, case %d", dev_names[i], k);
-            gdn_drop_state(&r);
-            drop(saved), drop(s0), drop(y0), drop(y1), drop(want);
-            gdn_close(&r);
-        }
 }
 
 /* ---- feed-forward ---- */
 
 static void ffn_agrees(void **st) {
     (void)st;
-    static const uint32_t kinds[] = {QUANT_F32, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q5_K, QUANT_BF16};
     for (int i = 0; i < n_dev; i++)
-        for (int k = 0; k < 10; k++) {
+        for (int k = 0; k < 2 * N_CASES(ffn_types); k++) {
             struct dev *d = devs[i];
-            uint32_t type = kinds[k / 2];
+            uint32_t type = ffn_types[k / 2];
             if (!has_decode(type)) continue;
             int64_t n = 256, n_ff = type == QUANT_F32 ? 150 : 512, n_tok = k % 2 ? 19 : 2;
             void *made[3];
@@ -757,51 +523,35 @@ static void ffn_agrees(void **st) {
 
 #include "ops_moe.h"
 
-struct moe_case {
-    uint32_t type, sh_type;
-    enum moe_gating gating;
-    bool normalise, bias, shared, shared_gate, has_gate;
-    enum act act;
-    bool expert_bias;
-};
-static const struct moe_case moe_cases[] = {
-    {QUANT_F32, QUANT_F32, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, false},
-    {QUANT_Q8_0, QUANT_F16, MOE_SIGMOID, true, true, true, false, false, ACT_RELU2, false},
-    {QUANT_IQ3_S, QUANT_Q5_K, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, false},
-    {QUANT_Q4_K, QUANT_Q6_K, MOE_SOFTMAX, false, false, false, false, true, ACT_SILU, false},
-    {QUANT_MXFP4, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, false, false, false, true, ACT_GELU,
-     false},
-    {QUANT_Q4_0, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, true, true, false, true, ACT_SILU, false},
-    {QUANT_MXFP4, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, false, false, false, true, ACT_CLAMPED,
-     true},
-    {QUANT_F32, QUANT_F32, MOE_SIGMOID, true, true, true, false, true, ACT_CLAMPED, true},
-};
-
 static void moe_agrees_and_rows_are_independent(void **st) {
     (void)st;
-    enum { N = 256, FF = 256, N_EXPERT = 16, N_USED = 3, N_TOK = 70 };
+    enum { N_EXPERT = MOE_EXPERTS, N_TOK = 70 };
     for (int i = 0; i < n_dev; i++)
-        for (size_t k = 0; k < sizeof moe_cases / sizeof *moe_cases; k++) {
+        for (int k = 0; k < N_CASES(moe_cases); k++) {
             const struct moe_case *c = &moe_cases[k];
+            const int64_t n_embd = c->n, n_ff = c->ff, n_sh = c->sh_ff;
             struct dev *d = devs[i];
             if (!has_decode(c->type) || !has_decode(c->sh_type)) continue;
             enum { N_W = 7 };
-            struct weight w[N_W] = {
-                weight_of(QUANT_F32, N, N_EXPERT, 1, .1), weight_of(c->type, N, FF, N_EXPERT, .06),
-                weight_of(c->type, N, FF, N_EXPERT, .06), weight_of(c->type, FF, N, N_EXPERT, .06),
-                weight_of(c->sh_type, N, FF, 1, .06),     weight_of(c->sh_type, N, FF, 1, .06),
-                weight_of(c->sh_type, FF, N, 1, .06)};
+            struct weight w[N_W] = {weight_of(QUANT_F32, n_embd, N_EXPERT, 1, .1),
+                                    weight_of(c->type, n_embd, n_ff, N_EXPERT, .06),
+                                    weight_of(c->type, n_embd, n_ff, N_EXPERT, .06),
+                                    weight_of(c->type, n_ff, n_embd, N_EXPERT, .06),
+                                    weight_of(c->sh_type, n_embd, n_sh, 1, .06),
+                                    weight_of(c->sh_type, n_embd, n_sh, 1, .06),
+                                    weight_of(c->sh_type, n_sh, n_embd, 1, .06)};
             struct weight w2[N_W];
             void *made[N_W];
             for (int j = 0; j < N_W; j++) w2[j] = prepared(d, &w[j], &made[j]);
-            size_t n = (size_t)N * N_TOK;
+            size_t n = (size_t)n_embd * N_TOK;
             float *x = floats(n, 1), *y0 = floats(n, 0), *y1 = floats(n, 0), *y2 = floats(n, 0);
-            float *bias = floats(N_EXPERT, .1), *sgw = floats(N, .1);
-            float *own[] = {floats(N_EXPERT, 1), floats((size_t)FF * N_EXPERT, 8),
-                            floats((size_t)FF * N_EXPERT, 8), floats((size_t)N * N_EXPERT, 1)};
-            int32_t ids0[N_TOK * N_USED], ids1[N_TOK * N_USED];
+            float *bias = floats(N_EXPERT, .1), *sgw = floats((size_t)n_embd, .1);
+            float *own[] = {floats(N_EXPERT, 1), floats((size_t)n_ff * N_EXPERT, 8),
+                            floats((size_t)n_ff * N_EXPERT, 8),
+                            floats((size_t)n_embd * N_EXPERT, 1)};
+            int32_t ids0[N_TOK * MOE_MAX_USED] = {0}, ids1[N_TOK * MOE_MAX_USED] = {0};
             struct moe_args a = {.n_tok = N_TOK,
-                                 .n_used = N_USED,
+                                 .n_used = c->n_used,
                                  .gating = c->gating,
                                  .normalise = c->normalise,
                                  .scale = 1.25f,
@@ -824,41 +574,44 @@ static void moe_agrees_and_rows_are_independent(void **st) {
             }
             check_status(d, dev_names[i]);
             assert_memory_equal(ids0, ids1, sizeof ids0);
-            check_near(y1, y0, n, ref_is_quantised(c->type) ? 5e-3 : 1e-5, "%s moe case %zu",
+            check_near(y1, y0, n, ref_is_quantised(c->type) ? 5e-3 : 1e-5, "%s moe case %d",
                        dev_names[i], k);
             /* one at a time, then 13 with a NaN among them */
             for (int t = 0; t < 13; t++) {
-                a.n_tok = 1, a.x = x + (size_t)t * N, a.out = y2 + (size_t)t * N;
+                a.n_tok = 1, a.x = x + (size_t)t * n_embd, a.out = y2 + (size_t)t * n_embd;
                 d->ops->moe(d, &a);
             }
             /* the same where the router's logits are given */
             float *logits = floats((size_t)N_EXPERT * N_TOK, 0);
             struct linear_out route = {a.router, a.bias.router, logits, N_EXPERT, 1, false};
             for (int t = 0; t < N_TOK; t += 13, route.dst += 13 * N_EXPERT)
-                d->ops->linear(d, &route, 1, x + (size_t)t * N, N, N_TOK - t < 13 ? N_TOK - t : 13);
+                d->ops->linear(d, &route, 1, x + (size_t)t * n_embd, n_embd,
+                               N_TOK - t < 13 ? N_TOK - t : 13);
             memset(y1, 0, n * sizeof *y1);
             a.n_tok = 13, a.x = x, a.out = y1, a.logits = logits;
             d->ops->moe(d, &a);
-            check_same(y1, y2, 13 * N, "%s moe case %zu, logits given", dev_names[i], k);
+            check_same(y1, y2, (size_t)(13 * n_embd), "%s moe case %d, logits given", dev_names[i],
+                       k);
             a.n_tok = N_TOK;
             memset(y1, 0, n * sizeof *y1);
             d->ops->moe(d, &a);
             check_near(y1, y0, n, ref_is_quantised(c->type) ? 5e-3 : 1e-5,
-                       "%s moe case %zu, logits given", dev_names[i], k);
+                       "%s moe case %d, logits given", dev_names[i], k);
             a.logits = NULL;
             a.n_tok = 13, a.x = x;
             moe_leaves_out(d, dev_names[i], a, logits, ids1);
             drop(logits);
             moe_in_parts(d, dev_names[i], a, y2);
-            x[5 * N + 3] = NAN;
+            x[5 * n_embd + 3] = NAN;
             memset(y1, 0, n * sizeof *y1);
             a.n_tok = 13, a.x = x, a.out = y1, a.ids = NULL;
             d->ops->moe(d, &a);
             for (int t = 0; t < 13; t++) {
-                if (t == 5) assert_true(isnan(y1[t * N]) && isnan(y1[t * N + N - 1]));
+                if (t == 5)
+                    assert_true(isnan(y1[t * n_embd]) && isnan(y1[t * n_embd + n_embd - 1]));
                 else
-                    check_same(y1 + t * N, y2 + t * N, N, "%s moe case %zu row %d", dev_names[i], k,
-                               t);
+                    check_same(y1 + t * n_embd, y2 + t * n_embd, (size_t)n_embd,
+                               "%s moe case %d row %d", dev_names[i], k, t);
             }
             for (int j = 0; j < N_W; j++) drop(w[j].data), drop(made[j]);
             for (int j = 0; j < 4; j++) drop(own[j]);
@@ -940,8 +693,6 @@ int main(void) {
         cmocka_unit_test(attention_agrees),
         cmocka_unit_test(attention_steps_do_not_see_their_neighbours),
         cmocka_unit_test(full_attention_agrees),
-        cmocka_unit_test(gdn_agrees),
-        cmocka_unit_test(gdn_steps_and_replays_give_the_same_bits),
         cmocka_unit_test(ffn_agrees),
         cmocka_unit_test(moe_agrees_and_rows_are_independent),
     };
