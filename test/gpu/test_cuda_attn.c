@@ -31,8 +31,8 @@ static void attn_open(const struct attn_case *c, struct attn_room *r) {
     r->gate = floats(n * (size_t)c->d_v, 1);
     r->qn = floats((size_t)c->d_k, 1), r->kn = floats((size_t)c->d_k, 1);
     r->sinks = floats((size_t)c->n_head, 1);
-    r->inv = floats(128, 0);
-    for (int i = 0; i < 128; i++) r->inv[i] = powf(10000, -(float)i / 64);
+    r->inv = floats(256, 0);
+    for (int i = 0; i < 256; i++) r->inv[i] = powf(10000, -(float)i / 64);
     r->q_out = floats(n * (size_t)c->d_k, 0);
     r->out = floats(n * (size_t)c->d_v, 0);
 }

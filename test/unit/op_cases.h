@@ -78,6 +78,9 @@ static const struct attn_case {
     {QUANT_F32, QUANT_F32, 5, 1, 16, 32, ROPE_NEOX, false, false, false, false, 33, 7, 0, true},
     {QUANT_F16, QUANT_F16, 4, 2, 64, 64, ROPE_NEOX, false, false, false, false, 50, 70, 0, false},
     {QUANT_Q8_0, QUANT_Q8_0, 4, 2, 64, 64, ROPE_NEOX, false, false, true, true, 20, 128, 0, true},
+    {QUANT_F16, QUANT_F16, 6, 2, 512, 512, ROPE_NEOX, true, true, true, false, 70, 0, 0, false},
+    {QUANT_Q8_0, QUANT_Q8_0, 5, 1, 512, 512, ROPE_NEOX, true, false, false, true, 0, 0, 0, false},
+    {QUANT_F32, QUANT_F32, 2, 1, 320, 300, ROPE_NORM, false, true, false, false, 0, 0, 0, false},
 };
 enum { N_ATTN = sizeof attn_cases / sizeof *attn_cases };
 

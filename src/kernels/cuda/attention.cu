@@ -5,8 +5,8 @@
  * warps of a block take positions in turn and keep running maxima and sums; join_kernel then merges the ranges.
  * Roofline: the bytes of keys and values, read once per group of query heads. The length of a range depends on the
  * token's own position alone, so the result does not depend, bit for bit, on the other rows of the batch. Heads of 64,
- * 128 or 256 use the tensor cores (page_kernel); split_kernel serves other sizes, f32 caches and precise mode. Spans
- * with many tokens: flash_attention_prefill.cu. */
+ * 128, 256 or 512 use the tensor cores (page_kernel); split_kernel serves other sizes, f32 caches and precise mode.
+ * Spans with many tokens: flash_attention_prefill.cu. */
 #include <utility>
 
 #include "kernels/cuda/attention.cuh"
@@ -138,7 +138,9 @@ static void store(struct cuda *c, const struct pending_store &p) {
         launch(c, store_kernel<4>, grid, block, 0, p.b, q, k, v, p.n_head, n_kv);
     else if (widest <= 256)
         launch(c, store_kernel<8>, grid, block, 0, p.b, q, k, v, p.n_head, n_kv);
-    else cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "attention heads wider than 256");
+    else if (widest <= HEAD_MAX)
+        launch(c, store_kernel<16>, grid, block, 0, p.b, q, k, v, p.n_head, n_kv);
+    else cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "attention heads wider than 512");
 }
 
 void cuda_store_now(struct cuda *c) {
@@ -154,14 +156,17 @@ void cuda_store_now(struct cuda *c) {
 /* Whether attention can use the tensor cores. For heads of 256 the kernels take 99 KB of
  * shared memory; sm_75 has 64 KB. */
 static bool by_tiles(const struct cuda *c, const cache &k, const cache &v) {
-    return !c->params.precise && ((k.d <= 128 && v.d <= 128) || c->compute >= 80);
+    int widest = k.d > v.d ? k.d : v.d;
+    bool has_room = widest <= 128 || (widest <= 256 && c->compute >= 80) || has_wide_room(c);
+    return !c->params.precise && has_room;
 }
 
-/* Whether the store can be fused into page_kernel: one token per sequence and an f16 cache that page_kernel reads. */
+/* Whether the store can be fused into page_kernel: one token per sequence and an f16 cache that page_kernel reads.
+ * Wide heads have no room for the new heads. */
 static bool can_wait(const struct cuda *c, const struct qkv_store_args *a, const cache &k,
                      const cache &v) {
     bool one = a->k && a->v && a->q_out && !a->kv.rotate && k.type == QUANT_F16;
-    one &= by_tiles(c, k, v) && cuda_attn_page_heads(k, v);
+    one &= by_tiles(c, k, v) && cuda_attn_page_heads(c, k, v) && k.d <= 256;
     for (int32_t i = 0; i < a->n_span; i++) one &= a->spans[i].n_tok == 1 && a->spans[i].row == i;
     return one && a->n_span == a->n_tok;
 }
@@ -213,9 +218,12 @@ __device__ __forceinline__ void load_lane(const cache &c, const uint8_t *row, fl
     int at = (int)threadIdx.x % 32 * E;
     if constexpr (T == QUANT_F16) {
         uint32_t w[E / 2];
-        if constexpr (E == 8) {
-            uint4 v = *(const uint4 *)(row + 2 * at);
-            w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
+        if constexpr (E % 8 == 0) {
+#pragma unroll
+            for (int i = 0; i < E / 2; i += 4) {
+                uint4 v = *(const uint4 *)(row + 2 * at + 4 * i);
+                w[i] = v.x, w[i + 1] = v.y, w[i + 2] = v.z, w[i + 3] = v.w;
+            }
         } else if constexpr (E == 4) {
             uint2 v = *(const uint2 *)(row + 2 * at);
             w[0] = v.x, w[1] = v.y;
@@ -246,7 +254,7 @@ __device__ __forceinline__ void load_lane(const cache &c, const uint8_t *row, fl
 template <int G, int E, int T>
 __global__ void __launch_bounds__(SPLIT_THREADS)
     split_kernel(const __grid_constant__ dspans b, const __grid_constant__ attn_job j) {
-    constexpr int AT_ONCE = G * E <= 32 ? 4 : T ? 2 : 1; /* limited by registers */
+    constexpr int AT_ONCE = E > 8 ? 1 : G * E <= 32 ? 4 : T ? 2 : 1; /* limited by registers */
     constexpr int V = G * AT_ONCE, EACH = 32 / V, WARPS = SPLIT_THREADS / 32;
     static_assert(V <= 32, "a lane a product");
     DYNAMIC_SHARED(float, room); /* per warp: G * (2 + d_v) */
@@ -499,7 +507,8 @@ template <int E>
 static void split_group(struct cuda *c, const dspans &b, const attn_job &j, int n_split,
                         int n_row) {
     int group = j.n_head / j.n_kv_head;
-    if (group == 1) split_launch<1, E>(c, b, j, n_split, n_row);
+    if constexpr (E > 8) split_launch<2, E>(c, b, j, n_split, n_row); /* as registers allow */
+    else if (group == 1) split_launch<1, E>(c, b, j, n_split, n_row);
     else if (group <= 4) split_launch<4, E>(c, b, j, n_split, n_row);
     else split_launch<MAX_GROUP, E>(c, b, j, n_split, n_row);
 }
@@ -529,7 +538,7 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
         for (int32_t t = 0; t < a->spans[i].n_tok; t++)
             if (a->spans[i].n_tok <= STEP_MAX_TOK || all) rows[k++] = a->spans[i].row + t;
     const int32_t *staged = (const int32_t *)cuda_staged(c, rows);
-    bool pages = !all && cuda_attn_page_heads(j.k, j.v);
+    bool pages = !all && cuda_attn_page_heads(c, j.k, j.v);
     j.shift = pages ? PAGE_SHIFT : SPLIT_SHIFT;
     int n_split = 1; /* as the longest span needs; a power of two, so that CUDA graphs repeat */
     while (n_split < MAX_SPLIT && (int64_t)n_split << j.shift < longest) n_split *= 2;
@@ -543,7 +552,8 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
     j.arrived = c->arrived;
     bool is_wide = ((uintptr_t)j.gate | (uintptr_t)j.out) % 16 == 0 &&
                    (j.gate_tok_stride | j.gate_head_stride) % 4 == 0;
-    j.few = pages && !j.rotate && is_wide && n_few * a->n_head <= CUDA_N_ARRIVED ? JOIN_FEW : 0;
+    bool joins = pages && j.k.d <= 256 && !j.rotate && is_wide;
+    j.few = joins && n_few * a->n_head <= CUDA_N_ARRIVED ? JOIN_FEW : 0;
     int d_most = j.k.d > j.v.d ? j.k.d : j.v.d;
     int16_t carve = c->carve;
     for (int32_t at = 0; at < n_row; at += n_few) {
@@ -554,7 +564,8 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
         if (pages) cuda_attn_pages(c, b, j, fresh, n_split, n);
         else if (d_most <= 64) split_group<2>(c, b, j, n_split, n);
         else if (d_most <= 128) split_group<4>(c, b, j, n_split, n);
-        else split_group<8>(c, b, j, n_split, n);
+        else if (d_most <= 256) split_group<8>(c, b, j, n_split, n);
+        else split_group<16>(c, b, j, n_split, n);
         if (longest <= (int64_t)j.few << j.shift) continue; /* page_kernel has merged all */
         launch(c, join_kernel, dim3((unsigned)(a->n_head * join_parts(j)), (unsigned)n),
                dim3(JOIN_THREADS), j.rotate ? (size_t)j.v.d * 4 : 0, b, j);
@@ -584,8 +595,8 @@ void cuda_attn(struct dev *d, const struct attn_args *a) {
     j.scale = a->scale, j.softcap = a->softcap;
     j.out = a->out;
     int d_most = j.k.d > j.v.d ? j.k.d : j.v.d;
-    if (d_most > 256) {
-        cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "attention heads wider than 256");
+    if (d_most > HEAD_MAX) {
+        cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "attention heads wider than 512");
         return;
     }
     bool many = false;

@@ -171,10 +171,17 @@ __device__ __forceinline__ bool is_seen(const attn_job &j, int64_t pos, int64_t 
     return j.window <= 0 || pos > own - j.window || pos < j.n_keep;
 }
 
+enum { HEAD_MAX = 512 };
+
+/* Multiprocessors with 163 KB of shared memory or more: heads of more than 256 take 145 to 163 KB per block. */
+static inline bool has_wide_room(const struct cuda *c) {
+    return c->compute / 10 == 9 || c->compute / 10 == 10 || c->compute == 80;
+}
+
 /* Few tokens on the tensor cores (flash_attention_decode.cu). cuda_attn_page_heads returns the head size if
  * there is a kernel for it, else 0. cuda_attn_pages computes n_row rows in n_split ranges; rows with at
  * most j.few ranges are merged already. */
-int cuda_attn_page_heads(const cache &k, const cache &v);
+int cuda_attn_page_heads(const struct cuda *c, const cache &k, const cache &v);
 void cuda_attn_pages(struct cuda *c, const dspans &b, const attn_job &j, const fresh_job *fresh,
                      int n_split, int n_row);
 

@@ -30,10 +30,12 @@ template <int D_, int T_, int W, int S> struct page_form {
     static constexpr int SLOT = T == QUANT_F16 ? PAGE_TURN * D * 2 : PAGE_TURN * (D / 32 * 34);
     /* 64 registers of queries are kept in shared memory where it suffices, so that twice as many
      * warps fit in the registers */
-    static constexpr bool Q_SHARED = D == 256 && T != QUANT_F16;
+    static constexpr bool Q_SHARED = D > 256 || (D == 256 && T != QUANT_F16);
     static constexpr int QUERY = D / 16 * 32 * 16, RING = S * W * SLOT;
     static constexpr int SHARED = RING + (Q_SHARED ? QUERY : 0);
-    static constexpr int BLOCKS = D != 256 ? 3 : W > 4 && T == 0 ? 1 : 2; /* per multiprocessor */
+    /* per multiprocessor */
+    static constexpr int BLOCKS = D < 256 ? 3 : D > 256 || (W > 4 && T == 0) ? 1 : 2;
+    static constexpr bool JOINS = D <= 256; /* wider, page_join would need too many registers */
     static_assert(W % PAGE_PARTS == 0, "whole pages");
     static_assert(Q_SHARED || W * SLOT >= QUERY, "the last place has room for the queries");
     static_assert(W * MAX_GROUP * (D + 4) * 4 <= RING, "room to join");
@@ -653,18 +655,19 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
     int n_all = own / stretch_of(PAGE_SHIFT, own) + 1;
     bool is_only = !P::Q_SHARED && n_all == 1 && j.few; /* if Q_SHARED, registers do not suffice */
     page_put<P>(j, acc, sum, most, (float *)ring, stat, part, is_only, t, head0, n_here);
-    if (is_only || n_all > j.few) return;
+    if (!P::JOINS || is_only || n_all > j.few) return;
     if (is_last(j.arrived + blockIdx.z * gridDim.x + blockIdx.x, n_all))
         page_join<P>(j, t, part - (int32_t)blockIdx.y, head0, n_here, n_all);
 }
 
 /* ---- launches ---- */
 
-int cuda_attn_page_heads(const cache &k, const cache &v) {
+int cuda_attn_page_heads(const struct cuda *c, const cache &k, const cache &v) {
     bool is_half = k.type == QUANT_F16 && v.type == QUANT_F16;
     auto is_coded = [](const cache &c) { return c.type == QUANT_Q8_0 || c.type == QUANT_Q4_0; };
     if (k.d != v.d || !(is_half || (is_coded(k) && is_coded(v)))) return 0;
-    return k.d == 64 || k.d == 128 || k.d == 256 ? k.d : 0;
+    if (k.d == HEAD_MAX && !has_wide_room(c)) return 0;
+    return k.d == 64 || k.d == 128 || k.d == 256 || k.d == HEAD_MAX ? k.d : 0;
 }
 
 template <class P, bool FRESH = false>
@@ -687,9 +690,9 @@ static int heads_of_block(const struct cuda *c, const attn_job &j, int n_split, 
 /* Quantized heads of 256: twice the warps, and as many ring slots as fit in shared memory. */
 template <int D, int T>
 static void page_launch_coded(struct cuda *c, dim3 grid, const dspans &b, const attn_job &j) {
-    if constexpr (D < 256) page_form_launch<page_form<D, T, 4, 3>>(c, grid, b, j);
-    else if (c->compute / 10 == 9 || c->compute / 10 == 10 || c->compute == 80)
-        page_form_launch<page_form<D, T, 8, 3>>(c, grid, b, j);                        /* 110 KB */
+    if constexpr (D != 256)
+        page_form_launch<page_form<D, T, 4, 3>>(c, grid, b, j); /* 512: 120 KB */
+    else if (has_wide_room(c)) page_form_launch<page_form<D, T, 8, 3>>(c, grid, b, j); /* 110 KB */
     else if (c->compute >= 80) page_form_launch<page_form<D, T, 8, 2>>(c, grid, b, j); /* 76 */
     else page_form_launch<page_form<D, T, 4, 3>>(c, grid, b, j);                       /* 59 */
 }
@@ -701,9 +704,13 @@ static void page_launch(struct cuda *c, const dspans &b, attn_job j, const fresh
     int per = (j.n_head / j.n_kv_head + j.heads - 1) / j.heads;
     dim3 grid((unsigned)(j.n_kv_head * per), (unsigned)n_split, (unsigned)n_row);
     uint32_t type = j.k.type == j.v.type ? j.k.type : 0;
-    using halves = page_form<D, QUANT_F16, 4, 3>;
-    if (fresh) page_form_launch<halves, true>(c, grid, b, j, *fresh);
-    else if (type == QUANT_F16) page_form_launch<halves>(c, grid, b, j);
+    using halves = page_form<D, QUANT_F16, 4, (D > 256 ? 2 : 3)>; /* 512: 144 KB */
+    if constexpr (D <= 256)
+        if (fresh) {
+            page_form_launch<halves, true>(c, grid, b, j, *fresh);
+            return;
+        }
+    if (type == QUANT_F16) page_form_launch<halves>(c, grid, b, j);
     else if (type == QUANT_Q8_0) page_launch_coded<D, QUANT_Q8_0>(c, grid, b, j);
     else if (type == QUANT_Q4_0) page_launch_coded<D, QUANT_Q4_0>(c, grid, b, j);
     else page_launch_coded<D, 0>(c, grid, b, j);
@@ -713,5 +720,6 @@ void cuda_attn_pages(struct cuda *c, const dspans &b, const attn_job &j, const f
                      int n_split, int n_row) {
     if (j.k.d == 64) page_launch<64>(c, b, j, fresh, n_split, n_row);
     else if (j.k.d == 128) page_launch<128>(c, b, j, fresh, n_split, n_row);
-    else page_launch<256>(c, b, j, fresh, n_split, n_row);
+    else if (j.k.d == 256) page_launch<256>(c, b, j, fresh, n_split, n_row);
+    else page_launch<HEAD_MAX>(c, b, j, fresh, n_split, n_row);
 }

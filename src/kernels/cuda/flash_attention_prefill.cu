@@ -9,13 +9,15 @@ struct flash_tile {
 };
 
 /* Shared memory of a block: its queries, then keys and values by pages. With GROUP (products of a warp group), rows
- * are split into pieces of 64 elements, the layout of group_factor, and keys and values have two pages each. */
-template <int D, bool GROUP> struct flash {
+ * are split into pieces of 64 elements, the layout of group_factor, and keys and values have two pages each. A block
+ * computes V elements of the result; with heads of 512, two blocks compute the same scores and half of the values
+ * each, because the accumulators of 512 elements do not fit in registers. */
+template <int D, bool GROUP, int V = D> struct flash {
     static constexpr int THREADS = GROUP ? 256 : 128, N_QUERY = THREADS / 2, ROW = D + 8;
     static constexpr int QUERIES = N_QUERY * (GROUP ? D : ROW), PAGE = KV_PAGE * (GROUP ? D : ROW);
-    static constexpr int N_PAGE = GROUP ? 4 : 2;
+    static constexpr int PAGE_V = KV_PAGE * (GROUP ? V : V + 8);
     static constexpr size_t bytes =
-        2 * (size_t)(QUERIES + N_PAGE * PAGE) + (GROUP ? GROUP_ALIGN : 0);
+        2 * (size_t)(QUERIES + (GROUP ? 2 : 1) * (PAGE + PAGE_V)) + (GROUP ? GROUP_ALIGN : 0);
 
     /* Index of element e of row r, out of n rows. */
     static __device__ __forceinline__ int place(int n, int r, int e) {
@@ -23,18 +25,19 @@ template <int D, bool GROUP> struct flash {
         return (e / 64 * n + r) * 64 + (e % 64 / 8 ^ r % 8) * 8 + e % 8;
     }
 
-    /* Copies a page of the cache, which starts at pos, to dst as f16; rows from n on are zero. An f16
-     * cache is copied asynchronously. */
+    /* Copies a page of the cache, which starts at pos, to dst as f16, from element `from` of each row; rows from n
+     * on are zero. An f16 cache is copied asynchronously. */
     static __device__ __forceinline__ void fetch(const cache &c, const int32_t *pages, int64_t pos,
-                                                 int64_t n, int32_t head, uint16_t *dst) {
+                                                 int64_t n, int32_t head, uint16_t *dst,
+                                                 int from = 0) {
         const uint8_t *page = cache_row(c, pages, pos, head);
         if (c.type == QUANT_F16 && c.d % 8 == 0) { /* f16 rows: 16 bytes at a time */
             constexpr int STEP = THREADS / (D / 8);
             static_assert(!GROUP || STEP % 8 == 0, "each at the same place of its row");
             int row = (int)threadIdx.x / (D / 8), e = (int)threadIdx.x % (D / 8) * 8;
             int left = (n < KV_PAGE ? (int)n : KV_PAGE) - row;
-            if (e >= c.d) e = 0, left = 0;
-            page += row * c.row_bytes + 2 * e;
+            if (from + e >= c.d) e = 0, left = 0;
+            page += row * c.row_bytes + 2 * (from + e);
             dst += place(KV_PAGE, row, (int)threadIdx.x % (D / 8) * 8);
 #pragma unroll
             for (int k = 0; k < KV_PAGE / STEP; k++)
@@ -47,8 +50,8 @@ template <int D, bool GROUP> struct flash {
             float a = 0, b = 0;
             if (r < n) {
                 const uint8_t *row = page + r * c.row_bytes;
-                if (e < c.d) a = cache_at(c, row, e);
-                if (e + 1 < c.d) b = cache_at(c, row, e + 1);
+                if (from + e < c.d) a = cache_at(c, row, from + e);
+                if (from + e + 1 < c.d) b = cache_at(c, row, from + e + 1);
             }
             *(uint32_t *)(dst + place(KV_PAGE, r, e)) = two_halves(a, b);
         }
@@ -112,22 +115,25 @@ template <int D> struct flash_rows {
     }
 };
 
-/* Four warps of 16 queries. The keys of the next page are copied while the values of this one are multiplied. */
-template <int D>
+/* Four warps of 16 queries. The keys of the next page are copied while the values of this one are multiplied. V
+ * elements of the values, from v_from on. */
+template <int D, int V>
 __device__ __forceinline__ void flash_pages(const attn_job &j, int64_t first, const int32_t *pages,
-                                            int32_t kv, int64_t begin, int64_t end, uint16_t *sq,
-                                            flash_rows<D> &rows) {
-    typedef flash<D, false> room;
+                                            int32_t kv, int64_t begin, int64_t end, int v_from,
+                                            uint16_t *sq, flash_rows<V> &rows) {
+    typedef flash<D, false, V> room;
+    typedef flash<V, false> values;
     constexpr int S = room::ROW;
     int warp = (int)threadIdx.x / 32;
     uint16_t *sk = sq + room::QUERIES, *sv = sk + room::PAGE;
-    auto fetch = [&](const cache &of, int64_t pos, uint16_t *to) {
-        if (pos < end) room::fetch(of, pages, pos, end - pos, kv, to);
+    auto fetch_keys = [&](int64_t pos) {
+        if (pos < end) room::fetch(j.k, pages, pos, end - pos, kv, sk);
         copy_commit();
     };
-    fetch(j.k, begin, sk);
+    fetch_keys(begin);
     for (int64_t pos = begin; pos < end; pos += KV_PAGE) {
-        fetch(j.v, pos, sv);
+        values::fetch(j.v, pages, pos, end - pos, kv, sv, v_from);
+        copy_commit();
         copy_wait<1>(); /* all but these values */
         __syncthreads();
         float dot[8][4] = {};
@@ -143,7 +149,7 @@ __device__ __forceinline__ void flash_pages(const attn_job &j, int64_t first, co
             }
         }
         __syncthreads();
-        fetch(j.k, pos + KV_PAGE, sk);
+        fetch_keys(pos + KV_PAGE);
         uint32_t w[4][4];
         rows.weigh(j, pos, first, dot, w);
         copy_wait<1>(); /* all but the next keys */
@@ -152,8 +158,8 @@ __device__ __forceinline__ void flash_pages(const attn_job &j, int64_t first, co
         for (int kk = 0; kk < 4; kk++) {
             uint32_t f[4];
 #pragma unroll
-            for (int n = 0; n < D / 8; n += 2) {
-                second_turned(f, sv + kk * 16 * S + n * 8, S);
+            for (int n = 0; n < V / 8; n += 2) {
+                second_turned(f, sv + kk * 16 * values::ROW + n * 8, values::ROW);
                 mma_16816(rows.acc[n], w[kk], f);
                 mma_16816(rows.acc[n + 1], w[kk], f + 2);
             }
@@ -219,10 +225,11 @@ __device__ __forceinline__ void group_pages(const attn_job &j, int64_t first, co
     }
 }
 
-template <int D, bool GROUP>
+template <int D, bool GROUP, int V = D>
 __device__ __forceinline__ void flash_block(const dspans &b, const attn_job &j,
                                             const flash_tile *tiles, uint16_t *sq) {
-    typedef flash<D, GROUP> room;
+    typedef flash<D, GROUP, V> room;
+    int v_from = V < D ? (int)blockIdx.z * V : 0;
     constexpr int Q = room::N_QUERY;
     flash_tile tile = tiles[blockIdx.x];
     dspan s = b.spans[tile.span];
@@ -253,16 +260,16 @@ __device__ __forceinline__ void flash_block(const dspans &b, const attn_job &j,
     int64_t end = s.pos + (tile.first + Q < s.n_tok ? tile.first + Q : s.n_tok);
     if (j.window > 0 && j.n_keep <= 0 && own - j.window + 1 > 0)
         begin = (own - j.window + 1) / KV_PAGE * KV_PAGE;
-    flash_rows<D> rows = {};
+    flash_rows<V> rows = {};
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         rows.own[r] = own + warp * 16 + gr + 8 * r;
         rows.most[r] = -INFINITY;
     }
     if constexpr (GROUP) group_pages<D>(j, own, pages, kv, begin, end, sq, rows);
-    else flash_pages<D>(j, own, pages, kv, begin, end, sq, rows);
+    else flash_pages<D, V>(j, own, pages, kv, begin, end, v_from, sq, rows);
     /* each warp transposes through shared memory, so that it stores whole rows */
-    constexpr int ROW = D + 8;
+    constexpr int ROW = V + 8;
     static_assert(room::THREADS / 32 * 16 * ROW * sizeof(float) <=
                       room::bytes - (GROUP ? GROUP_ALIGN : 0),
                   "room");
@@ -276,7 +283,7 @@ __device__ __forceinline__ void flash_block(const dspans &b, const attn_job &j,
             f = scale / (sum * scale + expf(j.sinks[h] - m));
         }
 #pragma unroll
-        for (int n = 0; n < D / 8; n++)
+        for (int n = 0; n < V / 8; n++)
             *(float2 *)(y + (gr + 8 * r) * ROW + n * 8 + 2 * tc) =
                 make_float2(rows.acc[n][2 * r] * f, rows.acc[n][2 * r + 1] * f);
     }
@@ -285,13 +292,14 @@ __device__ __forceinline__ void flash_block(const dspans &b, const attn_job &j,
 #pragma unroll 1
     for (int r = 0; r < 16 && first + r < s.n_tok; r++) {
         int64_t t = s.row + first + r;
-        float *out = j.out + (t * j.n_head + h) * j.v.d;
-        const float *gate =
-            j.gate && !j.rotate ? j.gate + t * j.gate_tok_stride + h * j.gate_head_stride : NULL;
+        float *out = j.out + (t * j.n_head + h) * j.v.d + v_from;
+        const float *gate = j.gate && !j.rotate
+                                ? j.gate + t * j.gate_tok_stride + h * j.gate_head_stride + v_from
+                                : NULL;
 #pragma unroll
-        for (int i = 0; i < D / 32; i++) {
+        for (int i = 0; i < V / 32; i++) {
             int e = i * 32 + lane;
-            if (e >= j.v.d) break;
+            if (v_from + e >= j.v.d) break;
             float v = y[r * ROW + e];
             if (gate) v *= 1.0f / (1.0f + expf(-gate[e]));
             out[e] = v;
@@ -307,6 +315,17 @@ __global__ void __launch_bounds__(flash<D, HAS_GROUP_MMA>::THREADS)
     pdl_wait();
     if (HAS_GROUP_MMA) flash_block<D, true>(b, j, tiles, shared + group_gap(shared) / 2);
     else flash_block<D, false>(b, j, tiles, shared);
+}
+
+enum { WIDE_V = HEAD_MAX / 2 };
+typedef flash<HEAD_MAX, false, WIDE_V> wide;
+/* Heads of more than 256. The queries of a warp group would take 128 KB of shared memory, so warps multiply alone. */
+__global__ void __launch_bounds__(wide::THREADS)
+    flash_wide_kernel(dspans b, attn_job j, const flash_tile *tiles) {
+    DYNAMIC_SHARED(uint16_t, shared);
+    pdl_trigger();
+    pdl_wait();
+    flash_block<HEAD_MAX, false, WIDE_V>(b, j, tiles, shared);
 }
 
 /* Reverses the rotation of rows in place and applies the gate, for spans that flash_kernel computed. */
@@ -339,8 +358,9 @@ static void flash_launch(struct cuda *c, dim3 grid, const dspans &b, const attn_
 }
 
 void cuda_attn_many(struct cuda *c, const struct attn_args *a, const dspans &b, const attn_job &j) {
-    int32_t n_tile = 0,
-            each = c->has_group_mma ? flash<64, true>::N_QUERY : flash<64, false>::N_QUERY;
+    int d = j.k.d > j.v.d ? j.k.d : j.v.d;
+    bool by_groups = c->has_group_mma && d <= 256;
+    int32_t n_tile = 0, each = by_groups ? flash<64, true>::N_QUERY : flash<64, false>::N_QUERY;
     for (int32_t i = 0; i < a->n_span; i++)
         if (a->spans[i].n_tok > STEP_MAX_TOK) n_tile += (a->spans[i].n_tok + each - 1) / each;
     flash_tile *host = (flash_tile *)cuda_stage_room(c, (size_t)n_tile * sizeof *host);
@@ -350,11 +370,14 @@ void cuda_attn_many(struct cuda *c, const struct attn_args *a, const dspans &b, 
         for (int32_t t = 0; a->spans[i].n_tok > STEP_MAX_TOK && t < a->spans[i].n_tok; t += each)
             host[--k] = flash_tile{i, t};
     const flash_tile *tiles = (const flash_tile *)cuda_staged(c, host);
-    int d = j.k.d > j.v.d ? j.k.d : j.v.d;
     dim3 grid((unsigned)n_tile, (unsigned)a->n_head);
     if (d <= 64) flash_launch<64>(c, grid, b, j, tiles);
     else if (d <= 128) flash_launch<128>(c, grid, b, j, tiles);
-    else flash_launch<256>(c, grid, b, j, tiles);
+    else if (d <= 256) flash_launch<256>(c, grid, b, j, tiles);
+    else {
+        grid.z = HEAD_MAX / WIDE_V;
+        launch(c, flash_wide_kernel, grid, dim3(wide::THREADS), wide::bytes, b, j, tiles);
+    }
     if (j.rotate)
         launch(c, unrotate_kernel, dim3((unsigned)a->n_head, (unsigned)a->n_tok), dim3(128),
                (size_t)j.v.d * 4, b, j);
