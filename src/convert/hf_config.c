@@ -195,13 +195,14 @@ static void put_yarn(const struct hf *h, struct gguf_writer *w, const json_t *ro
     }
 }
 
-/* Scaling of positions has the same form in all families. Llama 3's is a tensor: hf_tensor.c. */
+/* Scaling of positions has the same form in all families. Those of Llama 3 and Gemma 4 are a tensor: hf_tensor.c. */
 static int put_rope_scaling(const struct hf *h, struct gguf_writer *w, struct err *e) {
     char key[GGUF_MAX_NAME];
     const json_t *rope =
         hf_config_find(h->config, "rope_parameters.full_attention|rope_scaling|rope_parameters");
     const char *type = json_string_value(hf_config_find(rope, "rope_type|type"));
-    if (!type || !strcmp(type, "default") || !strcmp(type, "llama3") || !strcmp(type, "mrope"))
+    if (!type || !strcmp(type, "default") || !strcmp(type, "llama3") || !strcmp(type, "mrope") ||
+        !strcmp(type, "proportional"))
         return 0;
     if (strcmp(type, "linear") != 0 && strcmp(type, "yarn") != 0)
         return err_set(

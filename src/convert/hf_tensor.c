@@ -310,11 +310,19 @@ static int plan_layer(const struct hf *h, struct plans *list, int32_t il, struct
     return 0;
 }
 
-/* Llama 3 stretches low frequencies by a table of factors; files store it as a tensor. */
+static const json_t *rope_of(const struct hf *h) {
+    return hf_config_find(h->config, "rope_parameters.full_attention|rope_scaling|rope_parameters");
+}
+
+static bool rope_is(const struct hf *h, const char *name) {
+    const char *type = json_string_value(hf_config_find(rope_of(h), "rope_type|type"));
+    return type && strcmp(type, name) == 0;
+}
+
+/* Llama 3 stretches low frequencies by a table of factors, Gemma 4 stops them; files store it as a tensor. */
 static bool has_rope_freqs(const struct hf *h) {
-    const json_t *rope = hf_config_find(h->config, "rope_scaling|rope_parameters");
-    const char *type = json_string_value(hf_config_find(rope, "rope_type|type"));
-    return type && strcmp(type, "llama3") == 0;
+    return rope_is(h, "llama3") || rope_is(h, "proportional") ||
+           (strcmp(h->arch->name, "gemma4") == 0 && !rope_of(h));
 }
 
 static int plan_all(const struct hf *h, struct plans *list, struct err *e) {
@@ -435,8 +443,29 @@ static void run_rows(void *arg, int ith, int n_thread) {
     }
 }
 
+/* The first pairs turn, the others have a frequency close to 0. */
+static int write_partial_freqs(struct hf *h, uint64_t n, struct err *e) {
+    const json_t *part = json_object_get(rope_of(h), "partial_rotary_factor");
+    const json_t *slow = json_object_get(rope_of(h), "factor");
+    double share = part ? json_number_value(part) : rope_of(h) ? 1 : 0.25;
+    double factor = slow ? json_number_value(slow) : 1;
+    if (!(share > 0) || share > 1 || !(factor > 0))
+        return err_set(e, CHIMERE_EFORMAT,
+                       "%s/config.json: rope_parameters: expected partial_rotary_factor of 0 to 1 "
+                       "and a positive factor",
+                       h->options->dir);
+    uint64_t n_turn = (uint64_t)(share * (double)n);
+    for (uint64_t i = 0; i < n; i++) {
+        float f = i < n_turn ? (float)factor : 1e30f;
+        int rc = gguf_write_data(h->out, &f, sizeof f, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
 static int write_rope_freqs(struct hf *h, uint64_t n, struct err *e) {
-    const json_t *rope = hf_config_find(h->config, "rope_scaling|rope_parameters");
+    if (!rope_is(h, "llama3")) return write_partial_freqs(h, n, e);
+    const json_t *rope = rope_of(h);
     double factor = json_number_value(json_object_get(rope, "factor"));
     double low = json_number_value(json_object_get(rope, "low_freq_factor"));
     double high = json_number_value(json_object_get(rope, "high_freq_factor"));

@@ -142,7 +142,7 @@ static int read_header(struct memory_plan *out, struct blueprint *b, const char 
     if (!rc) rc = hparams_cut(&b->m->hp, b->part, e);
     if (!rc && b->n_rank > 1) rc = slice_new(&b->slice, &b->m->hp, g, b->rank, b->n_rank, e);
     for (int32_t il = 0; !rc && il < b->m->hp.n_layer && il < ARCH_MAX_LAYERS; il++)
-        place[il] = b->m->hp.layer[il].ffn == FFN_MOE ? b->n_moe++ : 0;
+        place[il] = b->m->hp.layer[il].ffn & FFN_MOE ? b->n_moe++ : 0;
     const struct gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
     bool is_tied = !rc && embd && !gguf_find_tensor(g, "output.weight") && b->m->hp.is_causal;
     /* a tied embedding is used for lookup and for the output product; in host memory a float table serves both */

@@ -29,7 +29,8 @@ enum act {
     ACT_RELU2,
     ACT_SIGMOID,
     ACT_NONE,
-    ACT_CLAMPED /* mixture of experts only: g logistic(1.702 g) (1 + u), g <= 7, |u| <= 7 */
+    ACT_CLAMPED, /* mixture of experts only: g logistic(1.702 g) (1 + u), g <= 7, |u| <= 7 */
+    ACT_TANH     /* act_mul only */
 };
 
 /* One result of a linear op: dst[t, 0..n_out) = w x[t] + bias, or += if add is set. */
@@ -54,14 +55,14 @@ struct rope {
     float magnitude;       /* multiplies sine and cosine (YaRN); usually 1 */
 };
 
-/* Per-head RMS norm (if weights are given) and RoPE of queries and keys; then keys and values are stored in their
- * pages at positions span.pos + i. Head h of token t starts at src + t * tok_stride + h * head_stride. */
+/* Per-head RMS norm (if weights are given), RoPE of queries and keys; then keys and values are stored in their pages at
+ * positions span.pos + i. Head h of token t starts at src + t * tok_stride + h * head_stride. */
 struct qkv_store_args {
     const struct span *spans;
     int32_t n_span, n_tok, n_head;
     const float *q, *k, *v; /* k NULL: queries only; the cache is that of another layer */
     int64_t q_tok_stride, q_head_stride, k_tok_stride, v_tok_stride; /* k, v heads are dense */
-    const float *q_norm, *k_norm;                                    /* [d_k] or NULL */
+    const float *q_norm, *k_norm, *v_norm; /* [d_k], [d_v] or NULL; v may be k */
     float eps;
     struct rope rope;
     struct kv_view kv;
@@ -200,14 +201,15 @@ enum moe_gating {
 };
 
 /* Mixture of experts: scores = gating(router x). The n_used experts with the largest scores + select_bias are chosen
- * (ties: the lower index). Their weights are the scores, divided by their sum if normalise, times scale. out += sum_e
- * weight_e * ffn_e(x) + shared, shared = ffn_shared(x) * sigmoid(<shared_gate_w, x>) (factor 1 if shared_gate_w is
- * NULL). A token whose scores are not finite gets NaN and ids of -1; other tokens are not affected. `chosen` replaces
- * the choice; the weights still come from the scores of the given experts. `keep` drops an expert of a token if its
- * greater ones together have at least the mass `mass` of the weights' sum and number n_min or more. A dropped expert
- * adds nothing; its id becomes -2 - expert. Softmax weights are divided by the sum of the kept experts, sigmoid weights
- * by the sum of all. With `place`, experts at a negative place add nothing in this call. On the processor, calls with
- * ascending experts, the shared one in the last call, give the same bits as one call with all experts. */
+ * (ties: the lower index). Their weights are the scores, divided by their sum if normalise, times scale and
+ * expert_scale. out += sum_e weight_e * ffn_e(x) + shared, shared = ffn_shared(x) * sigmoid(<shared_gate_w, x>)
+ * (factor 1 if shared_gate_w is NULL). A token whose scores are not finite gets NaN and ids of -1; other tokens are
+ * not affected. `chosen` replaces the choice; the weights still come from the scores of the given experts. `keep`
+ * drops an expert of a token if its greater ones together have at least the mass `mass` of the weights' sum and number
+ * n_min or more. A dropped expert adds nothing; its id becomes -2 - expert. Softmax weights are divided by the sum of
+ * the kept experts, sigmoid weights by the sum of all. With `place`, experts at a negative place add nothing. On the
+ * processor, calls with ascending experts, the shared one in the last call, give the same bits as one call with all
+ * experts. */
 /* Biases of the products of a mixture of experts; NULL: none. */
 struct moe_bias {
     const float *router;    /* [n_expert], to the logits */
@@ -220,6 +222,7 @@ struct moe_args {
     enum moe_gating gating;
     bool normalise;
     float scale;
+    const float *expert_scale; /* [n_expert] factors of the experts' weights; NULL: 1 */
     enum act act;
     const float *x;              /* [n_tok, n_embd] */
     const struct weight *router; /* [n_expert, n_embd]; with logits, only n_expert matters */

@@ -31,7 +31,7 @@ int experts_new(struct experts **out, const struct model *m, const struct dev_ne
     x->n_tok_max = n_tok_max;
     x->shape = routing_shape_of(&m->hp);
     for (int32_t il = 0, n = 0; il < m->hp.n_layer; il++)
-        if (m->hp.layer[il].ffn == FFN_MOE) x->mixture[il] = n++;
+        if (m->hp.layer[il].ffn & FFN_MOE) x->mixture[il] = n++;
     if (m->weights.experts.tier && experts_alloc_ids(x))
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (x->shape.n_mixture && alloc_keep(x)) return err_set(e, CHIMERE_ENOMEM, "out of memory");

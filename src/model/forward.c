@@ -50,7 +50,7 @@ void fwd_linear(struct forward *f, const struct linear_out *o, int32_t n_o, cons
 static void add_block(struct forward *f, void (*block)(struct forward *f, int32_t il), int32_t il,
                       const float *post_norm, bool sums) {
     const struct hparams *hp = &f->m->hp;
-    float *x = f->x;
+    float *x = f->stream = f->x;
     int64_t n = (int64_t)f->n_tok * hp->n_embd;
     if (hp->residual_scale == 1 && !post_norm && !sums) {
         block(f, il);
@@ -80,6 +80,7 @@ void fwd_blocks(struct forward *f, const struct block *const *table, int32_t il)
 /* All mixers of a layer read the same normalized rows. */
 static void mixers(struct forward *f, int32_t il) { fwd_blocks(f, mixer_blocks, il); }
 static void feed_forward(struct forward *f, int32_t il) { fwd_blocks(f, ffn_blocks, il); }
+static void last(struct forward *f, int32_t il) { fwd_blocks(f, last_blocks, il); }
 
 static bool has_block(const struct forward *f, const struct block *const *table, int32_t il) {
     while (*table && !runs_here(*table, &f->m->hp.layer[il])) table++;
@@ -100,6 +101,11 @@ void layer_forward(struct forward *f, int32_t il) {
     const struct layer_weights *l = &f->m->weights.layer[il];
     half(f, il, mixer_blocks, mixers, SUM_MIXERS, l->attn_norm, l->attn_post_norm);
     half(f, il, ffn_blocks, feed_forward, SUM_FEED_FORWARD, l->ffn_norm, l->ffn_post_norm);
+    const struct layer_shape *shape = &f->m->hp.layer[il];
+    if (shape->has_ple) add_block(f, last, il, l->ple.norm, false);
+    if (shape->out_scale != 0)
+        f->d->ops->axpby(f->d, f->x, shape->out_scale, f->x, 0,
+                         (int64_t)f->n_tok * f->m->hp.n_embd);
 }
 
 static int check_runs(const struct forward *f, const struct batch_item *runs, int32_t n_run,
@@ -158,7 +164,13 @@ static void head(struct forward *f, const struct weight *w, int32_t n_id, const 
     if (n_id < w->n_out) front.n_out = n_id;
     struct linear_out o = fwd_out(n_id < w->n_out ? &front : w, NULL, f->logits, hp->n_logit);
     o.scale = hp->logit_scale;
+    o.scale /= hp->logit_cap > 0 ? hp->logit_cap : 1;
     ops->linear(f->d, &o, 1, rows, hp->n_embd, n_out);
+    if (hp->logit_cap > 0) {
+        int64_t n = (int64_t)n_out * hp->n_logit;
+        ops->act_mul(f->d, f->logits, f->logits, NULL, n, ACT_TANH);
+        ops->axpby(f->d, f->logits, hp->logit_cap, f->logits, 0, n);
+    }
     if (!logits && f->join)
         link_rows(f->link, f->rank, f->join, f->join_stride, f->logits, n_out, hp->n_logit);
     if (!logits) return;
@@ -184,6 +196,7 @@ static void run_layers(struct forward *f) {
     experts_begin(f->experts, f->spans, f->runs ? f->keep : NULL, f->n_span, f->n_tok);
     if (f->embd)
         f->d->ops->copy(f->d, f->embd, f->x, (size_t)f->n_tok * (size_t)hp->n_embd * sizeof(float));
+    if (hp->n_ple) block_ple_begin(f);
     for (int32_t il = 0; il < hp->n_layer; il++) {
         layer_forward(f, il);
         keep_taps(f, il);

@@ -20,10 +20,12 @@ struct forward {
     int64_t join_stride;
 
     /* activations, all owned, on the device */
-    float *x;    /* [n_tok, n_embd] residual stream */
-    float *h;    /* [n_tok, n_embd] normalized */
-    float *proj; /* [n_tok, proj_stride] q|k|v or conv input */
-    float *z;    /* [n_tok, z_stride] gate of recurrent mixers, queries of attention */
+    float *x;             /* [n_tok, n_embd] residual stream */
+    float *stream;        /* view: x, also while a block adds to branch instead */
+    float *ple, *ple_row; /* [n_tok, n_layer * n_ple] per-layer embeddings; scratch of that size */
+    float *h;             /* [n_tok, n_embd] normalized */
+    float *proj;          /* [n_tok, proj_stride] q|k|v or conv input */
+    float *z;             /* [n_tok, z_stride] gate of recurrent mixers, queries of attention */
     float
         *ab; /* [2, n_tok, n_v_head]; Mamba-1: [dt_rank + 2 d_state, n_tok] and [n_tok, n_inner] */
     float *mix;         /* [n_tok, mix_stride] mixer output before its last projection */
@@ -39,8 +41,9 @@ struct forward {
     float *host_logits; /* owned, host; NULL if device memory is host memory */
     float *taps;        /* [n_tap, n_tok_max, n_embd] residual rows after layers; NULL: not kept */
     int32_t tap_layer[TAPS_MAX], n_tap;
-    int32_t *rows; /* owned, host [n_out] */
-    int32_t *ids;  /* owned, host [n_tok] */
+    int32_t *rows;   /* owned, host [n_out] */
+    int32_t *ids;    /* owned, host [n_tok] */
+    int32_t *ple_at; /* owned, host [n_tok] */
     int64_t proj_stride, z_stride, mix_stride, ff_stride;
 
     /* the current batch */

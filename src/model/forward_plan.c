@@ -27,7 +27,7 @@ static bool is_sum(const struct hparams *hp) {
     return false;
 }
 
-static int list_arrays(struct forward *f, const struct hparams *hp, struct array out[20]) {
+static int list_arrays(struct forward *f, const struct hparams *hp, struct array out[24]) {
     struct block_rows p = plan_rows(hp);
     int64_t d = hp->n_embd;
     const struct array all[] = {
@@ -43,6 +43,8 @@ static int list_arrays(struct forward *f, const struct hparams *hp, struct array
         {&f->ff, 2 * p.ff, 0},
         {&f->hidden, d, 0},
         {&f->pair, hp->n_nextn || p.embd ? 2 * d : 0, 0},
+        {&f->ple, p.ple, 0},
+        {&f->ple_row, p.ple, 0},
         {&f->low, LORA_MAX_RANK, 0},
         {&f->picked, 0, d},
         {&f->logits, 0, hp->n_logit}};
@@ -57,7 +59,7 @@ static int list_arrays(struct forward *f, const struct hparams *hp, struct array
 
 uint64_t forward_bytes(const struct model *m, int32_t n_tok_max, int32_t n_out_max) {
     struct forward f = {.m = NULL};
-    struct array a[20];
+    struct array a[24];
     int n = list_arrays(&f, &m->hp, a);
     uint64_t bytes = 0;
     for (int i = 0; i < n; i++)
@@ -75,7 +77,8 @@ struct dev_need forward_need(const struct model *m, int64_t n_ctx, int32_t n_tok
                          .n_ctx = n_ctx > 0 ? n_ctx + hp->n_meta : n_tok_max,
                          .stages = m->weights.experts.staging[0] != NULL};
     n.n_in = max64(max64(2 * (int64_t)hp->n_embd, r.mix), r.ff);
-    n.n_out = max64(max64(hp->n_vocab, r.proj), r.ff); /* select reads whole rows, also of slices */
+    n.n_out = max64(max64(hp->n_vocab, r.proj),
+                    max64(r.ff, r.ple)); /* select reads whole rows, also of slices */
     n.n_ff = r.ff;
     for (int32_t il = 0; il < arch_n_layer_all(hp); il++) block_need_of(hp, il, &n);
     return n;
@@ -115,7 +118,7 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
     f->d = m->dev;
     f->n_tok_max = n_tok_max;
     f->n_out_max = n_out_max;
-    struct array a[20];
+    struct array a[24];
     int n = list_arrays(f, &m->hp, a);
     struct dev_need need =
         forward_need(m, p ? p->params.n_ctx : 0, n_tok_max > n_out_max ? n_tok_max : n_out_max);
@@ -132,10 +135,11 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
     }
     f->rows = mem_alloc_array((size_t)n_out_max, sizeof *f->rows);
     f->ids = mem_alloc_array((size_t)n_tok_max, sizeof *f->ids);
+    f->ple_at = mem_alloc_array((size_t)n_tok_max, sizeof *f->ple_at);
     if (!f->d->ops->is_host)
         f->host_logits =
             f->d->ops->host_alloc(f->d, (size_t)n_out_max * (size_t)m->hp.n_logit * sizeof(float));
-    if (!rc && (!f->rows || !f->ids || (!f->d->ops->is_host && !f->host_logits)))
+    if (!rc && (!f->rows || !f->ids || !f->ple_at || (!f->d->ops->is_host && !f->host_logits)))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = forward_run_meta(f, e);
     if (rc) {
@@ -149,7 +153,7 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
 void forward_free(struct forward *f) {
     if (!f) return;
     if (f->taps) f->d->ops->free(f->d, f->taps);
-    struct array a[20];
+    struct array a[24];
     int n = list_arrays(f, &f->m->hp, a);
     for (int i = 0; i < n; i++)
         if (*a[i].slot) f->d->ops->free(f->d, *a[i].slot);
@@ -158,5 +162,6 @@ void forward_free(struct forward *f) {
     if (f->host_logits) f->d->ops->host_free(f->d, f->host_logits);
     mem_free(f->rows);
     mem_free(f->ids);
+    mem_free(f->ple_at);
     mem_free(f);
 }

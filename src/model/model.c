@@ -37,12 +37,13 @@ uint64_t model_hash_file(const struct gguf *g) {
     return h;
 }
 
-/* Inverse frequencies of layers with a window, with their own base; f: n floats of scratch. */
+/* Inverse frequencies of layers with a window, with their own base; f: n floats of scratch, n is at least theirs. */
 static int make_window_rope(struct model *m, float *f, int32_t n, struct err *e) {
+    int32_t n_rot = m->hp.n_rot_window ? m->hp.n_rot_window : m->hp.n_rot;
+    n = n_rot / 2;
     m->inv_freq_window = m->dev->ops->alloc(m->dev, (size_t)n * sizeof *f);
     if (!m->inv_freq_window) return err_set(e, CHIMERE_ENOMEM, "out of memory for RoPE tables");
-    for (int32_t i = 0; i < n; i++)
-        f[i] = (float)pow(m->hp.rope_base_window, -2.0 * i / m->hp.n_rot);
+    for (int32_t i = 0; i < n; i++) f[i] = (float)pow(m->hp.rope_base_window, -2.0 * i / n_rot);
     m->dev->ops->upload(m->dev, m->inv_freq_window, f, (size_t)n * sizeof *f);
     return 0;
 }
@@ -93,6 +94,22 @@ static int make_rope(struct model *m, struct err *e) {
     int rc = hp->rope_base_window > 0 ? make_window_rope(m, f, n, e) : 0;
     mem_free(f);
     return rc;
+}
+
+/* Weights of a norm that has none, for ops that take a pointer. */
+static int make_ones(struct model *m, struct err *e) {
+    if (!m->hp.has_v_norm) return 0;
+    size_t n = (size_t)m->hp.d_v;
+    float *f = mem_alloc_array(n, sizeof *f);
+    m->ones = m->dev->ops->alloc(m->dev, n * sizeof *f);
+    if (!f || !m->ones) {
+        mem_free(f);
+        return err_set(e, CHIMERE_ENOMEM, "out of memory for norms");
+    }
+    for (size_t i = 0; i < n; i++) f[i] = 1;
+    m->dev->ops->upload(m->dev, m->ones, f, n * sizeof *f);
+    mem_free(f);
+    return 0;
 }
 
 /* Bucket of a distance: one for each of the smallest 8, then 8 on a logarithmic scale; keys after the query have
@@ -215,9 +232,17 @@ static int open_part(struct model **out, const char *path, struct dev *dev,
         if (!rc && m->hp.moe.n_latent && m->host)
             rc = err_set(e, CHIMERE_EUNSUPPORTED,
                          "experts with projections around them run on the model's device alone");
+        bool is_beside = m->hp.layer[0].join == JOIN_BESIDE;
+        if (!rc && is_beside && (m->host || (where && where->pool_bytes)))
+            rc = err_set(e, CHIMERE_EUNSUPPORTED,
+                         "experts beside a dense block run on the model's device alone");
+        if (!rc && n > 1 && (is_beside || m->hp.n_ple))
+            rc = err_set(e, CHIMERE_EUNSUPPORTED,
+                         "layers of a %s model cannot be divided between cards", m->hp.arch->name);
         if (!rc && n > 1) rc = slice_new(&m->slice, &m->hp, m->gguf, rank, n, e);
         if (!rc) rc = weights_bind(&m->weights, &m->hp, m->gguf, dev, where, m->slice, quiet, e);
         if (!rc) rc = make_rope(m, e);
+        if (!rc) rc = make_ones(m, e);
         if (!rc) rc = make_attn_bias(m, e);
         if (rc) err_prefix(e, "%s", path);
     }
@@ -246,6 +271,7 @@ void model_close(struct model *m) {
     if (!m) return;
     if (m->inv_freq) m->dev->ops->free(m->dev, m->inv_freq);
     if (m->inv_freq_window) m->dev->ops->free(m->dev, m->inv_freq_window);
+    if (m->ones) m->dev->ops->free(m->dev, m->ones);
     if (m->attn_bias) m->dev->ops->free(m->dev, m->attn_bias);
     weights_release(&m->weights);
     slice_free(m->slice);

@@ -17,6 +17,7 @@ struct model {
     struct dev *host;          /* owned; NULL: the host does not multiply experts for dev */
     float *inv_freq;           /* owned by the device [n_rot / 2] */
     float *inv_freq_window;    /* the same for layers with a window; NULL: not different */
+    float *ones;               /* owned by the device [d_v]; NULL: not needed */
     float *attn_bias; /* owned by the device [n_head, 2 n_attn_bias + 1], by distance; NULL: none */
     int32_t n_attn_bias;
     /* forwards that exist, and what dev has reserved for all of them (forward_new) */

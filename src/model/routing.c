@@ -19,7 +19,7 @@ static const char magic[8] = "CHIMROUT";
 
 struct routing_shape routing_shape_of(const struct hparams *hp) {
     struct routing_shape s = {.n_expert = hp->moe.n_expert, .n_used = hp->moe.n_used};
-    for (int32_t il = 0; il < hp->n_layer; il++) s.n_mixture += hp->layer[il].ffn == FFN_MOE;
+    for (int32_t il = 0; il < hp->n_layer; il++) s.n_mixture += (hp->layer[il].ffn & FFN_MOE) != 0;
     return s;
 }
 

@@ -293,13 +293,14 @@ static void put(struct list *l, int64_t base, struct range r, int64_t width) {
 static void attn_parts(const struct model_slice *s, enum arch_dim d, int32_t il, struct list *l) {
     const struct hparams *hp = &s->whole;
     struct range q = {0, 0}, kv = {0, 0};
-    int64_t d_q = (int64_t)hp->d_k * (hp->has_q_gate ? 2 : 1), n_q = arch_dim(hp, D_Q, il);
+    int32_t d_k = hp->layer[il].d_k, d_v = hp->layer[il].d_v;
+    int64_t d_q = (int64_t)d_k * (hp->has_q_gate ? 2 : 1), n_q = arch_dim(hp, D_Q, il);
     if (!attn_share(s, il, s->rank, &q, &kv)) return;
     if (d == D_HEAD) put(l, 0, q, 1);
-    if (d == D_ATTN_OUT) put(l, 0, q, hp->d_v);
+    if (d == D_ATTN_OUT) put(l, 0, q, d_v);
     if (d == D_Q || d == D_QKV) put(l, 0, q, d_q);
-    if (d == D_K || d == D_QKV) put(l, d == D_K ? 0 : n_q, kv, hp->d_k);
-    if (d == D_V || d == D_QKV) put(l, d == D_V ? 0 : n_q + arch_dim(hp, D_K, il), kv, hp->d_v);
+    if (d == D_K || d == D_QKV) put(l, d == D_K ? 0 : n_q, kv, d_k);
+    if (d == D_V || d == D_QKV) put(l, d == D_V ? 0 : n_q + arch_dim(hp, D_K, il), kv, d_v);
 }
 
 /* The value heads of key heads k, from element base on, width elements each. */

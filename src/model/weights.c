@@ -217,7 +217,8 @@ static int split_fused(struct binder *b, int32_t il) {
                 l->attn.v_b = l->attn.qkv_b + nq + nk;
             }
         }
-        bool has_kv = l->attn.k.data && l->attn.v.data;
+        bool may_share = hp->has_v_norm && !hp->layer[il].window; /* values that are keys */
+        bool has_kv = l->attn.k.data && (l->attn.v.data || may_share);
         if (!l->attn.q.data || (arch_has(hp, AT_ATTN_KV, il) && !has_kv))
             return err_set(b->e, CHIMERE_EFORMAT,
                            "tensor blk.%d.attn_q.weight (or attn_k, attn_v): expected, "
@@ -243,7 +244,7 @@ static int split_fused(struct binder *b, int32_t il) {
         l->ssm.x_b = rows_of(&l->ssm.x, rank, n_state);
         l->ssm.x_c = rows_of(&l->ssm.x, rank + n_state, n_state);
     }
-    if (hp->layer[il].ffn == FFN_MOE) {
+    if (hp->layer[il].ffn & FFN_MOE) {
         if (l->moe.gate_up.data) {
             l->moe.gate = rows_of(&l->moe.gate_up, 0, hp->moe.n_ff);
             l->moe.up = rows_of(&l->moe.gate_up, hp->moe.n_ff, hp->moe.n_ff);
@@ -338,6 +339,7 @@ static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
         out[n++] = &w->global.cls;
         out[n++] = &w->global.cls_out;
         out[n++] = &w->global.fc;
+        out[n++] = &w->global.ple_proj;
         return n;
     }
     struct layer_weights *l = &w->layer[il];
@@ -452,7 +454,8 @@ static int prepare_one(struct binder *b, struct weight *m, int32_t il, struct de
 /* Checks the tables in which rows are looked up. */
 static int check_tables(struct binder *b) {
     struct global_weights *w = &b->w->global;
-    struct weight *tables[] = {&w->token_embd, &w->pos_embd, &w->type_embd, &w->meta_embd};
+    struct weight *tables[] = {&w->token_embd, &w->pos_embd, &w->type_embd, &w->meta_embd,
+                               &w->ple_embd};
     int rc = 0;
     for (size_t i = 0; i < sizeof tables / sizeof *tables && !rc; i++) {
         if (!tables[i]->data) continue;
@@ -528,7 +531,7 @@ static int place_experts(struct binder *b, const struct expert_placement *where,
     if (!s->layer) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
     for (int32_t il = 0; il < b->hp->n_layer && n < where->n_layer; il++) {
         struct layer_weights *l = &b->w->layer[il];
-        if (b->hp->layer[il].ffn != FFN_MOE) continue;
+        if (!(b->hp->layer[il].ffn & FFN_MOE)) continue;
         s->layer[il] = (struct expert_layer){.on_host = true,
                                              .router = l->moe.router,
                                              .file = {l->moe.gate, l->moe.up, l->moe.down}};
@@ -545,7 +548,7 @@ static int open_tier(struct binder *b, uint64_t pool_bytes) {
     if (!l) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
     for (int32_t il = 0; il < b->hp->n_layer; il++) {
         struct layer_weights *w = &b->w->layer[il];
-        if (b->hp->layer[il].ffn == FFN_MOE)
+        if (b->hp->layer[il].ffn & FFN_MOE)
             l[il] = (struct tier_layer_weights){{&w->moe.gate, &w->moe.up, &w->moe.down}};
     }
     int rc =
@@ -606,7 +609,7 @@ static int prepare_all(struct binder *b, const struct expert_placement *where, b
             if (!m[i]->data) continue;
             uint64_t bytes = weight_bytes(m[i]);
             bool routed =
-                b->hp->layer[il < 0 ? 0 : il].ffn == FFN_MOE && m[i]->n_mat > 1 && il >= 0;
+                (b->hp->layer[il < 0 ? 0 : il].ffn & FFN_MOE) && m[i]->n_mat > 1 && il >= 0;
             if (il < b->hp->n_layer)
                 b->w->bytes_per_tok +=
                     routed ? bytes / (uint64_t)m[i]->n_mat * (uint64_t)b->hp->moe.n_used : bytes;

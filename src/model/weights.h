@@ -13,10 +13,11 @@ struct global_weights {
     struct weight token_embd; /* always layout 0 */
     struct weight output;     /* may be token_embd's data in the device's form */
     struct weight pos_embd, type_embd, cls, cls_out; /* encoders */
-    struct weight fc;        /* drafters: for the other model's hidden states */
-    struct weight meta_embd; /* rows that precede every sequence; layout 0 */
+    struct weight fc;                 /* drafters: for the other model's hidden states */
+    struct weight meta_embd;          /* rows that precede every sequence; layout 0 */
+    struct weight ple_embd, ple_proj; /* per-layer embeddings: a table (layout 0), a projection */
     const float *fc_norm, *output_norm, *output_norm_b, *embd_norm, *embd_norm_b, *rope_freqs,
-        *cls_b, *cls_out_b, *rel_bias;
+        *cls_b, *cls_out_b, *rel_bias, *ple_norm;
 };
 
 struct layer_weights {
@@ -50,9 +51,15 @@ struct layer_weights {
     struct {
         struct weight router, gate, up, down, gate_up, sh_gate, sh_up, sh_down;
         struct weight latent_in, latent_out; /* around the routed experts; or none */
-        const float *select_b, *shared_gate;
+        const float *select_b, *shared_gate, *expert_scale;
+        /* FFN_BOTH: of the router, the experts and the dense block */
+        const float *router_norm, *pre_norm, *post_norm, *dense_norm;
         struct moe_bias bias;
     } moe;
+    struct { /* what the layer makes of its embedding */
+        struct weight gate, proj;
+        const float *norm, *out_scale; /* out_scale: also in hparams */
+    } ple;
     struct {
         struct weight eh_proj, embd, head;
         const float *enorm, *hnorm, *head_norm;

@@ -49,7 +49,7 @@ def values(name, shape, offset, scale):
 VOCAB, N_TOK = 96, 200
 
 # (offset, scale) of what the rule below does not suit; and what it makes several times too loud or too quiet
-SPREADS = {'mamba.dt_proj.bias': (-0.5, 1.5), 'mamba.dt_proj.0.bias': (-0.5, 1.5), 'mamba.D': (0.3, 1.0), 'memory_tokens': (0.0, 1.7)}
+SPREADS = {'layer_scalar': (0.9, 0.4), 'router.scale': (1.0, 0.5), 'per_expert_scale': (1.0, 0.5), 'mamba.dt_proj.bias': (-0.5, 1.5), 'mamba.dt_proj.0.bias': (-0.5, 1.5), 'mamba.D': (0.3, 1.0), 'memory_tokens': (0.0, 1.7)}
 LOUDNESS = {'jamba': {'mamba.out_proj': 0.25}, 'hymba': {'mamba.out_proj': 2.0},
             'zamba2': {'.1.weight': 0.4, 'down_proj': 0.4, '.linear.weight': 0.6}}
 
@@ -175,6 +175,13 @@ gemma3 = dict(**{k: v for k, v in plain.items() if k not in ('num_hidden_layers'
               rope_parameters=dict(full_attention=dict(rope_type='linear', rope_theta=10000.0, factor=4.0), sliding_attention=dict(rope_type='default', rope_theta=300.0)))
 hybrid('gemma3', lambda: T.Gemma3ForCausalLM(T.Gemma3TextConfig(**gemma3)))
 FAMILIES['gemma3'] = (FAMILIES['gemma3'][0], True)
+
+gemma4 = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, head_dim=16, global_head_dim=32,
+              max_position_embeddings=512, rms_norm_eps=1e-6, sliding_window=37, final_logit_softcapping=30.0,
+              rope_parameters=dict(full_attention=dict(rope_type='proportional', rope_theta=10000.0, partial_rotary_factor=0.25), sliding_attention=dict(rope_type='default', rope_theta=300.0)))
+local, full = 'sliding_attention', 'full_attention'
+hybrid('gemma4', lambda: T.Gemma4ForCausalLM(T.Gemma4TextConfig(**gemma4, num_hidden_layers=6, num_kv_shared_layers=2, use_double_wide_mlp=True, vocab_size_per_layer_input=VOCAB, hidden_size_per_layer_input=8, layer_types=[local, local, full, local, local, full])))
+hybrid('gemma4_moe', lambda: T.Gemma4ForCausalLM(T.Gemma4TextConfig(**gemma4, num_hidden_layers=4, hidden_size_per_layer_input=0, attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=6, top_k_experts=2, moe_intermediate_size=16, layer_types=[local, local, local, full])))
 
 gpt_oss = dict(**{k: v for k, v in common.items() if k != 'rms_norm_eps'}, rms_norm_eps=1e-5, num_hidden_layers=4, intermediate_size=48, num_local_experts=6,
                num_experts_per_tok=2, sliding_window=37, layer_types=['sliding_attention', 'full_attention'] * 2, tie_word_embeddings=False,

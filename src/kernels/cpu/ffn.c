@@ -60,6 +60,8 @@ static bool choose(const struct moe_args *a, const struct moe_keep *keep, int32_
     ref_moe_leave_out(keep, a->n_used, weights, ids);
     for (int32_t k = 0; k < a->n_used; k++) sum += weights[k] = ids[k] < 0 ? 0 : weights[k];
     for (int32_t k = 0; k < a->n_used; k++) weights[k] = weights[k] / sum * a->scale;
+    for (int32_t k = 0; a->expert_scale && k < a->n_used; k++)
+        if (ids[k] >= 0) weights[k] *= a->expert_scale[ids[k]];
     return true;
 }
 

@@ -198,6 +198,7 @@ void cuda_qkv_store(struct dev *d, const struct qkv_store_args *a) {
     k.out = NULL;
     k.to = cache_of(kv->k, kv->k_type, kv->d_k, kv->k_page_bytes);
     v.src = a->v;
+    v.norm = a->v_norm, v.eps = a->eps;
     v.tok_stride = a->v_tok_stride;
     v.head_stride = kv->d_v;
     v.mode = ROPE_NONE;

@@ -642,7 +642,8 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
                          a->scale,
                          0,
                          a->chosen,
-                         a->keep};
+                         a->keep,
+                         a->expert_scale};
     /* the weights are the same without the sum over all experts */
     if (a->gating == MOE_SOFTMAX && a->normalise && !a->select_bias)
         choice.gating = MOE_SOFTMAX_CHOSEN;

@@ -27,6 +27,7 @@ struct choice_job {
     int32_t unused;
     const int32_t *given;        /* [n_tok, n_used] or NULL: experts to use instead of choosing */
     const struct moe_keep *keep; /* [n_tok] or NULL */
+    const float *expert_scale;   /* [n_expert] or NULL */
 };
 
 /* Sorts K numbers in descending order with an odd-even merge network, unrolled; K is a power of two. */
@@ -136,7 +137,9 @@ __device__ __forceinline__ float warp_weight(const choice_job &c, int64_t t, int
     float score = warp_score(c, t, id), weight = id < 0 ? 0.0f : score;
     float total = lanes_sum(c.gating == MOE_SIGMOID ? score : weight, 32);
     bool divide = c.normalise || c.gating == MOE_SOFTMAX_CHOSEN;
-    return weight / (divide ? total + 1e-20f : 1.0f) * c.scale;
+    float scale = c.scale;
+    if (c.expert_scale && id >= 0) scale *= c.expert_scale[id];
+    return weight / (divide ? total + 1e-20f : 1.0f) * scale;
 }
 
 /* Applies the rule of moe_keep to the lane's expert of token t: returns id to keep it, or -2 - id to drop it. */

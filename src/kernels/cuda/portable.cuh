@@ -492,6 +492,7 @@ __device__ __forceinline__ float act_of(int act, float x) {
     case 3: return x < 0.0f ? 0.0f : x;
     case 4: return x < 0.0f ? 0.0f : x * x;
     case 5: return logistic(x);
+    case 8: return tanhf(x); /* ACT_TANH */
     default: return x;
     }
 }

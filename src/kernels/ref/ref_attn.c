@@ -88,6 +88,7 @@ static void store_token(struct ref *r, const struct qkv_store_args *a, const str
         store(r, kv->k_type, page_row(kv->k, kv->k_page_bytes, kb, s, pos, h), tmp, kv->d_k);
         memcpy(tmp, a->v + t * a->v_tok_stride + (int64_t)h * kv->d_v,
                (size_t)kv->d_v * sizeof *tmp);
+        if (a->v_norm) ref_rms_norm(NULL, tmp, tmp, a->v_norm, 1, kv->d_v, a->eps);
         if (kv->rotate) ref_hadamard_heads(tmp, 1, kv->d_v);
         store(r, kv->v_type, page_row(kv->v, kv->v_page_bytes, vb, s, pos, h), tmp, kv->d_v);
     }

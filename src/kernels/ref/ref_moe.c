@@ -135,6 +135,8 @@ bool ref_moe_choose(const struct moe_args *a, const struct moe_keep *keep, int64
     bool divide = a->normalise || a->gating == MOE_SOFTMAX_CHOSEN;
     for (int32_t k = 0; k < a->n_used; k++)
         weights[k] = (float)(weights[k] / (divide ? sum + 1e-20 : 1.0) * a->scale);
+    for (int32_t k = 0; a->expert_scale && k < a->n_used; k++)
+        if (ids[k] >= 0) weights[k] *= a->expert_scale[ids[k]];
     return true;
 }
 

@@ -37,6 +37,7 @@ double ref_act(enum act act, double x) {
     case ACT_RELU2: return x < 0 ? 0 : x * x;
     case ACT_SIGMOID: return 1 / (1 + exp(-x));
     case ACT_NONE: return x;
+    case ACT_TANH: return tanh(x);
     case ACT_CLAMPED: break; /* takes two arguments: ref_glu */
     }
     return NAN;

@@ -31,19 +31,20 @@ enum mixer_kind {
     MIX_MAMBA2 = 8,
     MIX_CONV = 16
 };
-enum ffn_kind { FFN_NONE, FFN_DENSE, FFN_MOE };
+enum ffn_kind { FFN_NONE, FFN_DENSE, FFN_MOE, FFN_BOTH /* side by side, each with norms */ };
 /* What encoders add to a score by the distance of key and query. */
 enum position_bias { BIAS_NONE, BIAS_BUCKETS /* a table, by buckets */, BIAS_ALIBI };
 enum { BIAS_N_BUCKET = 32, BIAS_BUCKET_REACH = 128 }; /* all larger distances share a bucket */
 
 enum pooling { POOL_NONE, POOL_MEAN, POOL_CLS, POOL_LAST, POOL_RANK };
 
-/* How a layer with two mixers combines them. */
+/* How a layer with two mixers, or two feed-forward blocks, combines them. */
 enum mixer_join {
     JOIN_SUM, /* each adds its own projection to the residual stream */
     /* attention in a block shared with other layers; the other mixer reads its result */
     JOIN_SHARED,
-    JOIN_MEAN /* one projection of the mean of their normalized results */
+    JOIN_MEAN,  /* one projection of the mean of their normalized results */
+    JOIN_BESIDE /* of the feed-forward blocks of FFN_BOTH: the sum of their normalized results */
 };
 
 /* Halves of a layer whose result is a sum over devices (slice.h). */
@@ -55,7 +56,10 @@ struct layer_shape {
     uint8_t sums;
     uint8_t join;  /* enum mixer_join */
     bool is_nextn; /* a multi-token prediction block after the trunk */
+    bool has_ple;  /* a per-layer embedding */
     int32_t n_head, n_kv_head, n_ff;
+    int32_t d_k, d_v; /* attention head sizes */
+    float out_scale;  /* of the residual stream after the layer; 0: none */
     /* positions visible to attention, including the own one; encoders: on each side, without it; 0: all */
     int32_t window;
     int32_t kv_back;    /* reads keys and values of the layer this many layers before; 0: its own */
@@ -71,15 +75,16 @@ struct hparams {
     int32_t n_logit; /* rows of the head: n_vocab, or a slice of it */
     struct layer_shape layer[ARCH_MAX_LAYERS];
 
-    int32_t d_k, d_v; /* attention head sizes */
+    int32_t d_k, d_v; /* attention head sizes of the widest layer */
     bool has_q_gate;  /* attn_q produces [q | gate] per head */
     float attn_scale; /* d_k^-1/2 unless a key sets it */
     /* queries are multiplied by 1 + this * ln(1 + floor(position / rope_n_ctx_orig)) */
     float temp_scale;
     enum rope_mode rope_mode;
-    int32_t n_rot;
-    float rope_base_window; /* of layers with a window, unscaled; 0: as in other layers */
-    bool has_post_norm;     /* a block's result is normalized before it is added */
+    int32_t n_rot, n_rot_window; /* of layers with a window; 0: n_rot */
+    bool has_v_norm;             /* values are normalized, without weights */
+    float rope_base_window;      /* of layers with a window, unscaled; 0: as in other layers */
+    bool has_post_norm;          /* a block's result is normalized before it is added */
     float rope_base, rope_factor, rope_magnitude; /* factor: linear scaling of positions */
     bool rope_yarn, rope_truncate;        /* truncate: YaRN's ramp starts and ends at whole pairs */
     float rope_beta_fast, rope_beta_slow; /* YaRN: turns over the original context */
@@ -107,7 +112,9 @@ struct hparams {
     } moe;
     enum act act;
     float embd_scale, logit_scale; /* 1 unless the family scales */
-    float residual_scale;          /* applied to what each block adds to the residual stream */
+    float logit_cap;               /* logits are cap * tanh(logit / cap); 0: not capped */
+    int32_t n_ple;        /* width of the embedding that each layer has per token; 0: none */
+    float residual_scale; /* applied to what each block adds to the residual stream */
     /* of the low-rank additions that layers make to shared matrices */
     int32_t adapter_rank;
     int32_t n_meta; /* learned rows at the first positions of every sequence */

@@ -34,6 +34,7 @@ extern const struct arch arch_mistral3;
 extern const struct arch arch_lfm2;
 extern const struct arch arch_lfm2_moe;
 extern const struct arch arch_gemma3;
+extern const struct arch arch_gemma4;
 extern const struct arch arch_gpt_oss;
 extern const struct arch arch_falcon_h1;
 extern const struct arch arch_jamba;
@@ -68,6 +69,7 @@ const struct arch *const arch_table[] = {
     &arch_lfm2,
     &arch_lfm2_moe,
     &arch_gemma3,
+    &arch_gemma4,
     &arch_gpt_oss,
     &arch_falcon_h1,
     &arch_jamba,
@@ -116,7 +118,7 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     int64_t key_dim = (int64_t)hp->gdn.n_k_head * hp->gdn.d_k;
     int64_t value_dim = (int64_t)hp->gdn.n_v_head * hp->gdn.d_v;
     int64_t inner = hp->ssm.n_inner, n_bc = 2 * (int64_t)hp->ssm.n_group * hp->ssm.d_state;
-    int64_t q_dim = (int64_t)l->n_head * hp->d_k * (hp->has_q_gate ? 2 : 1);
+    int64_t q_dim = (int64_t)l->n_head * l->d_k * (hp->has_q_gate ? 2 : 1);
     int64_t n_kv_head = l->kv_back ? 0 : l->n_kv_head;
     switch (d) {
     case D_NONE:
@@ -126,12 +128,12 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     case D_VOCAB: return hp->n_vocab;
     case D_CTX: return hp->n_ctx_train;
     case D_HEAD: return l->n_head;
-    case D_HEAD_K: return hp->d_k;
+    case D_HEAD_K: return l->d_k;
     case D_Q: return q_dim;
-    case D_K: return n_kv_head * hp->d_k;
-    case D_V: return n_kv_head * hp->d_v;
-    case D_ATTN_OUT: return (int64_t)l->n_head * hp->d_v;
-    case D_QKV: return q_dim + n_kv_head * (hp->d_k + hp->d_v);
+    case D_K: return n_kv_head * l->d_k;
+    case D_V: return n_kv_head * l->d_v;
+    case D_ATTN_OUT: return (int64_t)l->n_head * l->d_v;
+    case D_QKV: return q_dim + n_kv_head * (l->d_k + l->d_v);
     case D_FF: return l->n_ff;
     case D_FF_UP: return hp->is_up_fused ? 2 * (int64_t)l->n_ff : l->n_ff;
     case D_BUCKET: return BIAS_N_BUCKET;
@@ -163,6 +165,8 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     case D_META: return hp->n_meta;
     case D_EMBD3: return 3 * (int64_t)hp->n_embd;
     case D_TOKEN_TYPE: return hp->n_token_type;
+    case D_PLE: return hp->n_ple;
+    case D_PLE_ALL: return (int64_t)hp->n_ple * hp->n_layer;
     case D_TAPS: return hp->dflash.n_in;
     }
     return 0;
@@ -181,10 +185,12 @@ bool arch_has(const struct hparams *hp, enum tensor_where where, int32_t il) {
     case AT_MIXER: return il >= 0 && l->mixer != MIX_NONE;
     case AT_FFN: return il >= 0 && l->ffn != FFN_NONE;
     case AT_FFN_ONLY: return il >= 0 && l->mixer == MIX_NONE && l->ffn != FFN_NONE;
-    case AT_FFN_DENSE: return il >= 0 && l->ffn == FFN_DENSE && !l->share_back;
-    case AT_FFN_MOE: return il >= 0 && l->ffn == FFN_MOE;
-    case AT_FFN_SHARED: return il >= 0 && l->ffn == FFN_MOE && hp->moe.n_ff_shared > 0;
-    case AT_FFN_LATENT: return il >= 0 && l->ffn == FFN_MOE && hp->moe.n_latent > 0;
+    case AT_FFN_DENSE: return il >= 0 && l->ffn & FFN_DENSE && !l->share_back;
+    case AT_FFN_MOE: return il >= 0 && l->ffn & FFN_MOE;
+    case AT_FFN_SHARED: return il >= 0 && l->ffn & FFN_MOE && hp->moe.n_ff_shared > 0;
+    case AT_FFN_LATENT: return il >= 0 && l->ffn & FFN_MOE && hp->moe.n_latent > 0;
+    case AT_FFN_BOTH: return il >= 0 && l->ffn == FFN_BOTH;
+    case AT_PLE: return il >= 0 && hp->n_ple > 0;
     case AT_NEXTN: return il >= 0 && l->is_nextn;
     }
     return false;
@@ -195,7 +201,7 @@ int hparams_cut(struct hparams *hp, struct layer_part part, struct err *e) {
     if (part.first < 0 || part.first >= part.end || part.end > hp->n_layer)
         return err_set(e, CHIMERE_EINVAL, "layers: expected a part of %d, got %d to %d",
                        hp->n_layer, part.first, part.end);
-    bool reads_more = hp->n_meta > 0;
+    bool reads_more = hp->n_meta > 0 || hp->n_ple > 0;
     for (int32_t il = 0; il < hp->n_layer; il++)
         reads_more |=
             hp->layer[il].join == JOIN_SHARED || hp->layer[il].share_back || hp->layer[il].kv_back;
@@ -359,6 +365,7 @@ int read_attention(struct hparams *hp, const struct gguf *g, struct err *e) {
     if (n_head && (hp->d_k < 1 || hp->d_k % 2))
         return err_set(e, CHIMERE_EFORMAT, "head size: expected a positive even number, got %d",
                        hp->d_k);
+    for (int32_t il = 0; il < n_all; il++) hp->layer[il].d_k = hp->d_k, hp->layer[il].d_v = hp->d_v;
     hp->attn_scale = hp->d_k ? 1.0f / sqrtf((float)hp->d_k) : 1.0f;
     rc = key_f32(hp, g, "attention.scale", false, 0, 1e6, &hp->attn_scale, e);
     if (!rc && hp->attn_scale == 0) hp->attn_scale = 1.0f / sqrtf((float)hp->d_k);

@@ -54,6 +54,8 @@ enum arch_dim {
     D_META,
     D_EMBD3,
     D_TOKEN_TYPE,
+    D_PLE, /* embedding of a layer, of all layers */
+    D_PLE_ALL,
     D_TAPS, /* floats of the hidden states that a drafter reads per token */
 };
 
@@ -70,6 +72,8 @@ enum tensor_where { /* which layers have the row */
                     AT_FFN_MOE,
                     AT_FFN_SHARED,
                     AT_FFN_LATENT, /* projections around the routed experts */
+                    AT_FFN_BOTH,   /* a dense block beside experts */
+                    AT_PLE,
                     AT_NEXTN,
                     AT_MIX_BIT = 64,
 };

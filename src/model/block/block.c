@@ -6,9 +6,10 @@
 #define ROW(name) &block_##name,
 const struct block *const mixer_blocks[] = {MIXER_BLOCKS(ROW) NULL};
 const struct block *const ffn_blocks[] = {FFN_BLOCKS(ROW) NULL};
+const struct block *const last_blocks[] = {LAST_BLOCKS(ROW) NULL};
 #undef ROW
 
-static const struct block *const *const tables[] = {mixer_blocks, ffn_blocks};
+static const struct block *const *const tables[] = {mixer_blocks, ffn_blocks, last_blocks};
 enum { N_TABLE = sizeof tables / sizeof *tables };
 
 #define FOR_EACH_BLOCK_OF(hp, il, b)                                                               \

@@ -16,7 +16,7 @@ struct seq_pool_params;
 
 /* Floats per token of the activations that blocks share (struct forward); maxima over all layers. */
 struct block_rows {
-    int64_t proj, z, ab, mix, ff, other;
+    int64_t proj, z, ab, mix, ff, other, ple;
     bool embd; /* later layers read the token embeddings */
 };
 
@@ -32,13 +32,14 @@ struct block {
     int (*matrices)(struct layer_weights *l,
                     /* matrices to multiply by; returns their number */
                     struct weight **out);
-    void (*forward)(struct forward *f, int32_t il); /* reads f->h (normalized rows), adds to f->x */
+    void (*forward)(struct forward *f,
+                    int32_t il); /* reads f->h (normalized rows) or f->stream, adds to f->x */
 };
 
 enum { BLOCK_MAX_MATRICES = 12 };
 
 /* NULL-terminated, in the order in which a layer runs them. */
-extern const struct block *const mixer_blocks[], *const ffn_blocks[];
+extern const struct block *const mixer_blocks[], *const ffn_blocks[], *const last_blocks[];
 
 /* What all blocks of layer il need together. */
 void block_rows_of(const struct hparams *hp, int32_t il, struct block_rows *r);

@@ -6,7 +6,8 @@
 
 struct rope block_rope(const struct model *m, int32_t il) {
     bool local = m->inv_freq_window && m->hp.layer[il].window;
-    return (struct rope){m->hp.rope_mode, m->hp.n_rot, local ? m->inv_freq_window : m->inv_freq,
+    int32_t n_rot = local && m->hp.n_rot_window ? m->hp.n_rot_window : m->hp.n_rot;
+    return (struct rope){m->hp.rope_mode, n_rot, local ? m->inv_freq_window : m->inv_freq,
                          local ? 1 : m->hp.rope_magnitude};
 }
 
@@ -18,12 +19,12 @@ void block_attn_project(struct forward *f, int32_t il, const float *x, int64_t x
     const struct linear_out out[3] = {fwd_out(&l->attn.q, l->attn.q_b, q, stride),
                                       fwd_out(&l->attn.k, l->attn.k_b, k, stride),
                                       fwd_out(&l->attn.v, l->attn.v_b, v, stride)};
-    fwd_linear(f, out, hp->layer[il].kv_back ? 1 : 3, x, x_stride);
+    fwd_linear(f, out, hp->layer[il].kv_back ? 1 : l->attn.v.data ? 3 : 2, x, x_stride);
 }
 
 /* [q | gate] per head */
-static int64_t q_head_of(const struct hparams *hp) {
-    return hp->has_q_gate ? 2 * (int64_t)hp->d_k : hp->d_k;
+static int64_t q_head_of(const struct hparams *hp, int32_t il) {
+    return hp->has_q_gate ? 2 * (int64_t)hp->layer[il].d_k : hp->layer[il].d_k;
 }
 
 /* Scales queries of positions after the original context, one row per call: only long contexts have such rows. */
@@ -46,7 +47,8 @@ void block_attn_store(struct forward *f, int32_t il) {
     const struct layer_shape *shape = &hp->layer[il];
     const struct layer_weights *l = block_weights(f, il);
     int64_t n_q = arch_dim(hp, D_Q, il), n_k = arch_dim(hp, D_K, il), stride = f->proj_stride;
-    float *q = f->proj, *k = q + n_q, *v = k + n_k;
+    /* a layer without a matrix of values stores its keys as values, before their norm */
+    float *q = f->proj, *k = q + n_q, *v = l->attn.v.data ? k + n_k : k;
     if (hp->temp_scale > 0 && hp->rope_n_ctx_orig > 0) scale_queries(f, q, n_q, stride);
     const struct qkv_store_args store = {.spans = f->spans,
                                          .n_span = f->n_span,
@@ -56,11 +58,12 @@ void block_attn_store(struct forward *f, int32_t il) {
                                          .k = shape->kv_back ? NULL : k,
                                          .v = shape->kv_back ? NULL : v,
                                          .q_tok_stride = stride,
-                                         .q_head_stride = q_head_of(hp),
+                                         .q_head_stride = q_head_of(hp, il),
                                          .k_tok_stride = stride,
                                          .v_tok_stride = stride,
                                          .q_norm = l->attn.q_norm,
                                          .k_norm = l->attn.k_norm,
+                                         .v_norm = hp->has_v_norm ? f->m->ones : NULL,
                                          .eps = hp->eps,
                                          .rope = block_rope(f->m, il),
                                          .kv = f->p->layer[il].kv,
@@ -83,9 +86,9 @@ void block_attn_heads(struct forward *f, int32_t il) {
                                    .window = shape->window,
                                    .n_keep = hp->n_meta,
                                    .sinks = l->attn.sinks,
-                                   .gate = hp->has_q_gate ? f->proj + hp->d_k : NULL,
+                                   .gate = hp->has_q_gate ? f->proj + shape->d_k : NULL,
                                    .gate_tok_stride = f->proj_stride,
-                                   .gate_head_stride = q_head_of(hp),
+                                   .gate_head_stride = q_head_of(hp, il),
                                    .out = f->mix};
     f->d->ops->attn(f->d, &attn);
 }
@@ -103,7 +106,7 @@ static bool is_in(const struct layer_shape *l) { return l->mixer & MIX_ATTN; }
 
 static void rows(const struct hparams *hp, int32_t il, struct block_rows *r) {
     block_raise(&r->proj, arch_dim(hp, D_QKV, il));
-    block_raise(&r->z, (int64_t)hp->layer[il].n_head * hp->d_k);
+    block_raise(&r->z, (int64_t)hp->layer[il].n_head * hp->layer[il].d_k);
     block_raise(&r->mix, arch_dim(hp, D_ATTN_OUT, il));
 }
 
@@ -120,13 +123,14 @@ static size_t page_bytes(uint32_t type, int64_t n_head, int64_t d) {
 static void state(const struct hparams *hp, int32_t il, const struct seq_pool_params *p,
                   struct layer_state *s) {
     int32_t n_kv_head = hp->layer[il].n_kv_head;
+    int32_t d_k = hp->layer[il].d_k, d_v = hp->layer[il].d_v;
     s->kv.k_type = p->k_type;
     s->kv.v_type = p->v_type;
     s->kv.n_kv_head = n_kv_head;
-    s->kv.d_k = hp->d_k;
-    s->kv.d_v = hp->d_v;
-    s->kv.k_page_bytes = page_bytes(p->k_type, n_kv_head, hp->d_k);
-    s->kv.v_page_bytes = page_bytes(p->v_type, n_kv_head, hp->d_v);
+    s->kv.d_k = d_k;
+    s->kv.d_v = d_v;
+    s->kv.k_page_bytes = page_bytes(p->k_type, n_kv_head, d_k);
+    s->kv.v_page_bytes = page_bytes(p->v_type, n_kv_head, d_v);
     s->kv.rotate = p->k_type > QUANT_F16 || p->v_type > QUANT_F16;
     s->kv_is_other = hp->layer[il].kv_back > 0;
 }

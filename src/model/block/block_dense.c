@@ -38,7 +38,7 @@ static void dense_forward(struct forward *f, int32_t il) {
     f->d->ops->ffn(f->d, &a);
 }
 
-static bool is_in(const struct layer_shape *l) { return l->ffn == FFN_DENSE; }
+static bool is_in(const struct layer_shape *l) { return l->ffn & FFN_DENSE; }
 
 static void rows(const struct hparams *hp, int32_t il, struct block_rows *r) {
     block_raise(&r->ff, hp->layer[il].n_ff);
@@ -51,7 +51,7 @@ static int matrices(struct layer_weights *l, struct weight **out) {
 
 const struct block block_dense = {.name = "dense feed-forward",
                                   .is_in = is_in,
-                                  .within = 1 << JOIN_SHARED,
+                                  .within = 1 << JOIN_SHARED | 1 << JOIN_BESIDE,
                                   .rows = rows,
                                   .matrices = matrices,
                                   .forward = dense_forward};

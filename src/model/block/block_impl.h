@@ -7,11 +7,13 @@
 
 /* All blocks, in the order in which a layer runs them; each is block_NAME in block_NAME.c. */
 #define MIXER_BLOCKS(X) X(mean) X(shared) X(attn) X(gdn) X(mamba1) X(mamba2) X(conv)
-#define FFN_BLOCKS(X) X(dense) X(moe)
+#define FFN_BLOCKS(X) X(dense) X(moe) X(beside)
+#define LAST_BLOCKS(X) X(ple)
 
 #define DECLARE(name) extern const struct block block_##name;
 MIXER_BLOCKS(DECLARE)
 FFN_BLOCKS(DECLARE)
+LAST_BLOCKS(DECLARE)
 #undef DECLARE
 
 static inline void block_raise(int64_t *maximum, int64_t n) {
@@ -44,5 +46,10 @@ void block_ssm_state(const struct hparams *hp, int32_t il, const struct seq_pool
 static inline const struct layer_weights *block_weights(const struct forward *f, int32_t il) {
     return &f->m->weights.layer[il - f->m->hp.layer[il].share_back];
 }
+
+/* Computes f->ple for the batch, from its tokens and their embeddings f->x. */
+void block_ple_begin(struct forward *f);
+/* The mixture of layer il, from the rows f->h into f->x. */
+struct moe_args block_moe_args(struct forward *f, int32_t il);
 
 #endif

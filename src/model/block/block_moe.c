@@ -35,32 +35,38 @@ static void latent_forward(struct forward *f, int32_t il, const struct moe_args 
     f->d->ops->ffn(f->d, &shared);
 }
 
-static void moe_forward(struct forward *f, int32_t il) {
+struct moe_args block_moe_args(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_weights *l = &f->m->weights.layer[il];
-    const struct moe_args a = {.n_tok = f->n_tok,
-                               .n_used = hp->moe.n_used,
-                               .gating = hp->moe.gating,
-                               .normalise = hp->moe.normalise,
-                               .scale = hp->moe.scale,
-                               .act = hp->act,
-                               .x = f->h,
-                               .router = &l->moe.router,
-                               .select_bias = l->moe.select_b,
-                               .gate = block_or_null(&l->moe.gate),
-                               .up = &l->moe.up,
-                               .down = &l->moe.down,
-                               .bias = l->moe.bias,
-                               .sh_gate = block_or_null(&l->moe.sh_gate),
-                               .sh_up = block_or_null(&l->moe.sh_up),
-                               .sh_down = block_or_null(&l->moe.sh_down),
-                               .shared_gate_w = l->moe.shared_gate,
-                               .out = f->x};
+    return (struct moe_args){.n_tok = f->n_tok,
+                             .n_used = hp->moe.n_used,
+                             .gating = hp->moe.gating,
+                             .normalise = hp->moe.normalise,
+                             .scale = hp->moe.scale,
+                             .expert_scale = l->moe.expert_scale,
+                             .act = hp->act,
+                             .x = f->h,
+                             .router = &l->moe.router,
+                             .select_bias = l->moe.select_b,
+                             .gate = block_or_null(&l->moe.gate),
+                             .up = &l->moe.up,
+                             .down = &l->moe.down,
+                             .bias = l->moe.bias,
+                             .sh_gate = block_or_null(&l->moe.sh_gate),
+                             .sh_up = block_or_null(&l->moe.sh_up),
+                             .sh_down = block_or_null(&l->moe.sh_down),
+                             .shared_gate_w = l->moe.shared_gate,
+                             .out = f->x};
+}
+
+static void moe_forward(struct forward *f, int32_t il) {
+    const struct hparams *hp = &f->m->hp;
+    const struct moe_args a = block_moe_args(f, il);
     if (hp->moe.n_latent) latent_forward(f, il, &a);
     else experts_run(f->experts, il, &a);
 }
 
-static bool is_in(const struct layer_shape *l) { return l->ffn == FFN_MOE; }
+static bool is_in(const struct layer_shape *l) { return l->ffn & FFN_MOE; }
 
 static void rows(const struct hparams *hp, int32_t il, struct block_rows *r) {
     (void)il;
@@ -85,7 +91,7 @@ static int matrices(struct layer_weights *l, struct weight **out) {
 
 const struct block block_moe = {.name = "mixture of experts",
                                 .is_in = is_in,
-                                .within = 1 << JOIN_SHARED,
+                                .within = 1 << JOIN_SHARED | 1 << JOIN_BESIDE,
                                 .rows = rows,
                                 .need = need,
                                 .matrices = matrices,
