@@ -47,7 +47,9 @@ struct gathering {
     } spans[MAX_SENTENCES];
     int n_span;
     struct engram_recall *r;
-    bool has_date, has_quantity; /* in the text around the names of the question */
+    /* in the text around the names of the question: */
+    bool has_date, has_quantity, has_person;
+    uint32_t topics; /* bit i: a word of topics[i] */
 };
 
 static bool is_word_byte(char c) { return isalnum((unsigned char)c) || (unsigned char)c >= 128; }
@@ -68,6 +70,12 @@ static bool is_alike(struct slice a, struct slice b) {
     while (n < least && tolower((unsigned char)a.p[n]) == tolower((unsigned char)b.p[n])) n++;
     if (n == a.n && n == b.n) return true;
     return n >= 4 && 3 * n >= 2 * least && a.n < n + 5 && b.n < n + 5;
+}
+
+static bool in_question(const struct gathering *g, struct slice word) {
+    for (int i = 0; i < g->n_word; i++)
+        if (is_alike(g->words[i].s, word)) return true;
+    return false;
 }
 
 /* ---- positions in the text of the question's names ---- */
@@ -129,6 +137,59 @@ static void find_numbers(struct gathering *g, struct slice text) {
     }
 }
 
+static bool begins(struct slice w, const char *stem) {
+    return w.n >= strlen(stem) && strncasecmp(w.p, stem, strlen(stem)) == 0;
+}
+
+/* Beginnings of words about one kind of place. The names of such places are not names of persons. */
+static const char *const topics[][8] = {
+    {"river", "stream", "flow", "water", "rivi", "fleuve", "coule"},
+    {"lake", "pond", "lac"},
+    {"street", "road", "avenue", "square", "rue"},
+};
+enum { N_TOPIC = sizeof topics / sizeof *topics };
+
+static uint32_t topics_of(struct slice w) {
+    uint32_t found = 0;
+    for (int i = 0; i < N_TOPIC; i++)
+        for (int k = 0; k < 8 && topics[i][k]; k++)
+            if (begins(w, topics[i][k])) found |= 1u << i;
+    return found;
+}
+
+/* Words with which sentences begin; another word there may be a name. */
+static bool is_opening(struct slice w) {
+    static const char *const words[] = {
+        "a",    "all",   "an",   "and",    "as",    "at",   "but", "by",   "each", "every",
+        "for",  "from",  "he",   "her",    "his",   "if",   "in",  "it",   "its",  "many",
+        "most", "no",    "on",   "nobody", "of",    "one",  "our", "she",  "so",   "some",
+        "that", "the",   "they", "there",  "this",  "to",   "we",  "when", "who",  "with",
+        "you",  "today", "au",   "ce",     "cette", "dans", "de",  "des",  "elle", "en",
+        "il",   "ils",   "la",   "le",     "les",   "un",   "une", "sa",   "son"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (w.n == strlen(words[i]) && !strncasecmp(w.p, words[i], w.n)) return true;
+    return false;
+}
+
+/* Notes the topics of a text, and whether it may name a person: a word with a capital that is not in the question and
+ * does not follow a word such as "river". */
+static void find_names(struct gathering *g, struct slice text) {
+    struct slice w, last = {NULL, 0};
+    uint32_t before = 0;
+    for (size_t at = 0; next_word(text, &at, &w); last = w) {
+        uint32_t now = topics_of(w);
+        g->topics |= now;
+        bool is_first = !last.n;
+        for (const char *p = last.p + last.n; last.n && p < w.p; p++)
+            is_first |= strchr(".!?\n", *p) != NULL;
+        bool is_name = (isupper((unsigned char)w.p[0]) || (unsigned char)w.p[0] >= 128) &&
+                       !(is_first && is_opening(w)) && !in_question(g, w);
+        if (is_name && (is_first || !before)) g->has_person = true;
+        /* "the river Great Ouse": the second word of a name belongs to the first */
+        if (!is_name || is_first) before = now;
+    }
+}
+
 static void add_place(struct gathering *g, const struct engram_table *t, uint32_t pos,
                       struct slice anchor) {
     struct engram_doc d;
@@ -141,7 +202,10 @@ static void add_place(struct gathering *g, const struct engram_table *t, uint32_
         struct slice s = tok_piece(g->tok, d.tokens[i]);
         if (s.n) buf_put(&text, s.p, s.n);
     }
-    if (text.n) find_numbers(g, (struct slice){text.p, text.n});
+    if (text.n) {
+        find_numbers(g, (struct slice){text.p, text.n});
+        find_names(g, (struct slice){text.p, text.n});
+    }
     for (size_t i = 0, begin = 0; i < text.n; i++) {
         if (!is_end_of_sentence(text.p, text.n, i) && i + 1 < text.n) continue;
         add_sentence(g, (struct slice){text.p + begin, i + 1 - begin}, anchor);
@@ -189,12 +253,6 @@ static bool has_word(struct slice s, struct slice word) {
     struct slice w;
     for (size_t at = 0; next_word(s, &at, &w);)
         if (is_alike(w, word)) return true;
-    return false;
-}
-
-static bool in_question(const struct gathering *g, struct slice word) {
-    for (int i = 0; i < g->n_word; i++)
-        if (is_alike(g->words[i].s, word)) return true;
     return false;
 }
 
@@ -301,13 +359,34 @@ static bool asks(const struct gathering *g, const char *phrase) {
     return false;
 }
 
-/* Returns true if the text near the names of the question has neither a date nor a quantity, and the question asks
- * for one. */
+static bool asks_any(const struct gathering *g, const char *const *phrases) {
+    for (; *phrases; phrases++)
+        if (asks(g, *phrases)) return true;
+    return false;
+}
+
+/* Returns true if the question asks for a person and the text may name none, or if it asks for a place of a kind that
+ * the text does not mention. Whether a person did what is asked cannot be told: a text has too many words for it. */
+static bool lacks_name(const struct gathering *g) {
+    static const char *const persons[] = {"who",          "whom",        "whose",
+                                          "which person", "what person", "qui est",
+                                          "par qui",      "qui a",       NULL},
+                             *const names[] = {"which", "what", "name", "quel", "quelle", NULL};
+    uint32_t asked = 0;
+    bool is_person = asks_any(g, persons);
+    if (!is_person && !asks_any(g, names)) return false;
+    for (int i = 0; i < g->n_word; i++)
+        if (!g->words[i].is_anchor) asked |= topics_of(g->words[i].s);
+    return is_person ? !g->has_person : asked && !(asked & g->topics);
+}
+
+/* Returns true if the question asks for a date, a quantity or a name, and the text near the names of the question has
+ * none. */
 static bool lacks_answer(const struct gathering *g) {
     for (size_t i = 0; i < sizeof number_questions / sizeof *number_questions; i++)
         if (asks(g, number_questions[i].phrase))
             return !(number_questions[i].is_date ? g->has_date : g->has_quantity);
-    return false;
+    return lacks_name(g);
 }
 
 static int build_unknown(struct gathering *g, struct err *e) {

@@ -6,8 +6,8 @@
  * of these sentences that is not in the question may begin the answer.
  * The model chooses among these candidates: the weight of a candidate is the rank of its sentence times the
  * model's probability of its first token. After the first token the sentence continues until the model is sure of
- * something else. If the question asks for a number or a date and no sentence has one, the table lacks the answer:
- * the only candidate is then a sentence that says so, and the model has no choice. */
+ * something else. If the question asks for a number, a date or a name and the text around its names has none, the
+ * table lacks the answer: the only candidate is then a sentence that says so, and the model has no choice. */
 #ifndef CHIMERE_ENGRAM_RECALL_H
 #define CHIMERE_ENGRAM_RECALL_H
 

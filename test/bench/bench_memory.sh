@@ -70,8 +70,8 @@ echo "-- drafts at 2 threads: a table of this source; decode speed against no sp
 pair() { # NAME FILE BASE-OPTIONS... -- the table's drafts against it
     local ratios=() same='the same'
     for _ in 1 2 3; do
-        "$chimere" run --raw -f "$2" -n 160 --temp 0 -t 2 -q --json --no-speculate --engram code.engram >a.json
-        "$chimere" run --raw -f "$2" -n 160 --temp 0 -t 2 -q --json --draft-max 8 --engram code.engram >b.json
+        "$chimere" run -m nano --raw -f "$2" -n 160 --temp 0 -t 2 -q --json --no-speculate --engram code.engram >a.json
+        "$chimere" run -m nano --raw -f "$2" -n 160 --temp 0 -t 2 -q --json --draft-max 8 --engram code.engram >b.json
         [ "$(grep '"content"' a.json)" = "$(grep '"content"' b.json)" ] || same=another
         ratios+=("$(awk -v a="$(field decode_ms a.json)" -v b="$(field decode_ms b.json)" 'BEGIN { printf "%.2f", a / b }')")
     done

@@ -100,8 +100,8 @@ static int open_table(void **state) {
     struct err e = {0};
     char path[64];
     static const char *const docs[] = {
-        "Zubelok is a small town in the north. Zubelok lies on the river Kapipex. The mayor of "
-        "Zubelok is Rina Botem. Zubelok was founded in 1472.",
+        ("Zubelok is a small town in the north. Zubelok lies on the river Kapipex. The mayor of "
+         "Zubelok is Rina Botem. Zubelok was founded in 1472."),
         "The river runs past the mill. The mayor came to the market in the morning.",
         "Vorameth is a mountain in the south. Nobody has climbed Vorameth in winter."};
     struct engram_builder *b;
@@ -188,6 +188,30 @@ static void the_sentence_that_answers_leads(void **state) {
     }
 }
 
+/* A person is missing if the text names nobody, a lake if it mentions none. */
+static void a_missing_name_is_not_known(void **state) {
+    (void)state;
+    static const struct {
+        const char *question;
+        bool is_unknown;
+    } rows[] = {
+        {"Who first climbed Vorameth?", true},
+        {"Which lake lies at the foot of Vorameth?", true},
+        {"By whom was Vorameth measured?", true},
+        {"Quel lac est au pied de Vorameth ?", true},
+        {"Who is the mayor of Zubelok?", false},
+        {"What is the name of the river of Zubelok?", false},
+        {"Which river does Zubelok lie on?", false},
+        {"What is Zubelok?", false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct engram_recall *r = request(rows[i].question);
+        assert_non_null(r);
+        if (r->is_unknown != rows[i].is_unknown) fail_msg("%s", rows[i].question);
+        engram_recall_free(r);
+    }
+}
+
 static void what_names_nothing_recalls_nothing(void **state) {
     (void)state;
     static const char *const questions[] = {
@@ -262,6 +286,7 @@ int main(void) {
         cmocka_unit_test(fit_equals_brute_force),
         cmocka_unit_test(fit_holds_elsewhere),
         cmocka_unit_test(the_sentence_that_answers_leads),
+        cmocka_unit_test(a_missing_name_is_not_known),
         cmocka_unit_test(what_names_nothing_recalls_nothing),
         cmocka_unit_test(an_answer_is_followed),
         cmocka_unit_test(short_of_memory),
