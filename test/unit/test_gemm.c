@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/os/features.h"
 #include "base/rng.h"
 #include "format/quant.h"
 #include "kernels/cpu/gemm/gemm.h"
@@ -230,12 +231,11 @@ static void add(const struct gemm *g, const char *name) {
 int main(void) {
     rng_seed(&rng, 47);
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    if (features_has("avx2") && features_has("fma")) {
         add(&gemm_avx2, "avx2");
         add(&gemm_emulated, "avxvnni, emulated");
     }
-    if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw"))
-        add(&gemm_avx512, "avx512");
+    if (features_has("avx512_vnni") && features_has("avx512bw")) add(&gemm_avx512, "avx512");
 #elif defined(__aarch64__)
     add(&gemm_neon, "neon");
 #endif

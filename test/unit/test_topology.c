@@ -1,4 +1,4 @@
-/* test_topology.c: how many threads compute, by the topologies of machines. */
+/* test_topology.c: how many threads compute, by the topologies of machines; the features of this machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/os/features.h"
 #include "base/os/topology.h"
 #include "scratch.h"
 
@@ -101,8 +102,31 @@ static void threads_of_many_machines(void **state) {
     assert_true(own.n_thread >= 1 && own.n_thread <= own.n_cpu);
 }
 
+static void features_are_those_that_the_kernel_lists(void **state) {
+    (void)state;
+    char line[8192] = "";
+#if defined(__x86_64__)
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f) && strncmp(line, "flags", 5) != 0) line[0] = 0;
+    if (f) fclose(f);
+#endif
+    if (!line[0]) skip(); /* an emulator shows the flags of another processor */
+    line[strcspn(line, "\n")] = ' ';
+    for (int i = 0; features_name(i); i++) {
+        char word[32];
+        snprintf(word, sizeof word, " %s ", features_name(i));
+        if (strcmp(features_name(i), "avx_vnni") == 0 && !strstr(line, word))
+            continue; /* a name since Linux 5.12 */
+        if (features_has(features_name(i)) != (strstr(line, word) != NULL))
+            fail_msg("%s: %d", features_name(i), features_has(features_name(i)));
+    }
+    assert_false(features_has("no such feature"));
+    assert_null(features_name(-1));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(features_are_those_that_the_kernel_lists),
         cmocka_unit_test(threads_of_many_machines),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

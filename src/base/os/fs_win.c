@@ -75,7 +75,10 @@ int fs_touch(const char *path) {
     return fd < 0 ? -1 : close(fd);
 }
 
-bool fs_can_run(const char *path) { return !access(path, F_OK); }
+bool fs_can_run(const char *path) {
+    size_t n = strlen(path);
+    return n > 4 && _stricmp(path + n - 4, ".exe") == 0 && !access(path, F_OK);
+}
 
 int fs_lock(const char *path) {
     int fd = open(path, O_RDWR | O_CREAT);

@@ -11,6 +11,7 @@
 #include <pcre2.h>
 
 #include "base/digest.h"
+#include "base/os/features.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/str.h"
@@ -46,14 +47,9 @@ static void show_cpu(void) {
     char mem[16];
     str_bytes(mem, os_memory_bytes());
     printf("  memory    %s\n  features ", mem);
-#if defined(__x86_64__)
-#define SHOW(name) (__builtin_cpu_supports(name) ? printf(" %s", name) : 0)
-    SHOW("avx2"), SHOW("fma"), SHOW("avx512f"), SHOW("avx512bw"), SHOW("avx512vl");
-    SHOW("avx512vnni"), SHOW("avx512bf16"), SHOW("avx512vbmi");
-#undef SHOW
-#elif defined(__aarch64__)
-    printf(" neon");
-#endif
+    const char *name;
+    for (int i = 0; (name = features_name(i)); i++)
+        if (features_has(name)) printf(" %s", name);
     putchar('\n');
     struct topology t;
     char why[160];
@@ -99,7 +95,7 @@ static void show_libraries(void) {
     puts("programs");
     printf("  pdftotext %s\n", fs_can_run("/usr/bin/pdftotext")
                                    ? "yes"
-                                   : "no (PDF is not indexed: apt-get install poppler-utils)");
+                                   : "no (PDF is not indexed: that needs poppler-utils)");
 }
 
 static int show_table(const char *name, const struct cfg_opt *options, struct err *e) {

@@ -1,15 +1,10 @@
 /* cpu.c: the CPU device; selects the kernels for this processor. */
 #include "kernels/cpu/cpu.h"
 
-#if defined(__aarch64__)
-#include <sys/auxv.h>
-#elif defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/os/features.h"
 #include "kernels/cpu/cpu_impl.h"
 #include "kernels/cpu/ffn_task.h"
 #include "kernels/cpu/gdn.h"
@@ -18,28 +13,20 @@ static const char *const isa_names[CPU_N_ISA] = {
     [CPU_ISA_BEST] = "best",       [CPU_ISA_SCALAR] = "scalar", [CPU_ISA_AVX2] = "avx2",
     [CPU_ISA_AVXVNNI] = "avxvnni", [CPU_ISA_AVX512] = "avx512", [CPU_ISA_NEON] = "neon"};
 
-#if defined(__x86_64__)
-static bool has_avxvnni(void) { /* cpu_supports of GCC 11 and clang 14 does not know the name */
-    unsigned a = 0, b, c, d;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
-}
-#endif
+/* What the files of a level are compiled for. */
+static const char *const isa_needs[CPU_N_ISA][8] = {
+    [CPU_ISA_SCALAR] = {NULL},
+    [CPU_ISA_AVX2] = {"avx2", "fma", "f16c"},
+    [CPU_ISA_AVXVNNI] = {"avx2", "fma", "f16c", "avx_vnni"},
+    [CPU_ISA_AVX512] = {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq",
+                        "avx512_vnni"},
+    [CPU_ISA_NEON] = {"asimddp", "asimdhp"}, /* not a Cortex-A72 */
+};
 
 static bool has_isa(enum cpu_isa isa) {
-#if defined(__x86_64__)
-    if (isa == CPU_ISA_AVX2) /* every such processor has f16c, a name that clang 14 does not know */
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (isa == CPU_ISA_AVXVNNI) return has_isa(CPU_ISA_AVX2) && has_avxvnni();
-    if (isa == CPU_ISA_AVX512)
-        return has_isa(CPU_ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
-#elif defined(__aarch64__)
-    /* The NEON files are compiled for ARMv8.2 with dot products and half floats (not a Cortex-A72). */
-    unsigned long need = HWCAP_ASIMDDP | HWCAP_ASIMDHP;
-    if (isa == CPU_ISA_NEON) return (getauxval(AT_HWCAP) & need) == need;
-#endif
-    return isa == CPU_ISA_SCALAR;
+    for (size_t i = 0; i < sizeof *isa_needs / sizeof **isa_needs && isa_needs[isa][i]; i++)
+        if (!features_has(isa_needs[isa][i])) return false;
+    return true;
 }
 
 static enum cpu_isa best_isa(void) {

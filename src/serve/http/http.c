@@ -712,7 +712,7 @@ void http_stream_end(struct http_request *r) {
 
 int http_listen(struct server *s, struct err *e) {
     struct sockaddr_storage addr = {0};
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     int rc = 0;
     if (listen_unix_path(s->p.host)) flags |= MHD_USE_NO_LISTEN_SOCKET;
     else rc = listen_read_address(s->p.host, s->p.port, &addr, e);
