@@ -17,4 +17,7 @@ void check_address(const struct sockaddr *a, char *out, socklen_t size);
 /* Callback of libmicrohttpd before it accepts a connection. */
 enum MHD_Result check_accept(void *cls, const struct sockaddr *addr, socklen_t size);
 
+/* Whether the certificate and the key of --tls-cert and --tls-key can serve; 0 without them. Not for a request. */
+int check_tls(const struct serve_params *p, struct err *e);
+
 #endif
