@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bench/gpu.sh PART...: what a machine with an NVIDIA GPU is asked, one part after the other, from a CUDA build.
 #
-#   test     test_cuda, test_cuda_attn, test_cuda_golden and test_cuda_engine
+#   test     test_cuda, test_cuda_attn, test_cuda_pool, test_cuda_golden and test_cuda_engine
 #   sanitize test_cuda, test_cuda_attn and test_cuda_engine under compute-sanitizer: memory and leaks, then races; SANITIZE_S
 #            seconds each at most (default 240)
 #   text     greedy answers of chimere-nano to 200 questions of eval/, the GPU's beside the CPU's
@@ -11,6 +11,7 @@
 #            slower than a smaller one fails
 #   kernels  time of each kernel with 1 to 128 sequences and of prompts of 2 and 4 tokens; the card model checked
 #            on 64 multiprocessors
+#   tiers    35b with less memory than its experts need: slots for experts in use, and whole layers on the processor
 #   35b-cpu  the same with the experts of all layers on the processor: decode there, prompts bring them
 #   nemotron speed of nemotron-30b q4_0
 #   profile  time and bytes of each kernel of one decode step, and of a prefill, by Nsight Compute
@@ -117,6 +118,42 @@ PY
     wait "${pids[@]}" 2>/dev/null
 }
 
+link() { # the rate of copies from pinned memory to the card, by the driver's copy engine
+    nvidia-smi --query-gpu=name,pcie.link.gen.current,pcie.link.width.current --format=csv,noheader
+    python3 - <<'PY'
+import ctypes, time
+cu = ctypes.CDLL("libcuda.so.1")
+size, host, card, context = 1 << 30, ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_void_p()
+calls = [("cuInit", 0), ("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0), ("cuCtxSetCurrent", context),
+         ("cuMemHostAlloc", ctypes.byref(host), ctypes.c_size_t(size), 0),
+         ("cuMemAlloc_v2", ctypes.byref(card), ctypes.c_size_t(size))]
+for name, *args in calls:
+    if getattr(cu, name)(*args):
+        raise SystemExit(f"link: {name} failed")
+times = []
+for _ in range(4):
+    start = time.perf_counter()
+    cu.cuMemcpyHtoD_v2(card, host, ctypes.c_size_t(size))
+    times.append(time.perf_counter() - start)
+print(f"link: {size / min(times) * 1e-9:.1f} GB/s")
+PY
+}
+
+tiers() { # MODEL: slots against whole layers on the processor; random weights choose as trained ones do (docs/tiers.md)
+    local vram how
+    link
+    "$chimere" bench --device cuda -m "$1" --routing trace-like -p 2048 -n 128 -r 2
+    for vram in ${VRAM:-8G 10G 6G 12G 15300M}; do
+        for how in "-r 2" "-r 1 --no-expert-slots"; do
+            echo "-- --vram $vram $how ($SECONDS s)"
+            # shellcheck disable=SC2086
+            "$chimere" bench --device cuda -m "$1" --vram "$vram" --routing trace-like -p 2048 -n 128 $how
+        done
+    done
+    echo "-- --vram 6G, experts chosen at random: the most misses ($SECONDS s)"
+    "$chimere" bench --device cuda -m "$1" --vram 6G -p 0 -n 128 -r 1
+}
+
 curve() { # MODEL: tokens per second and time of a step by number of sequences
     "$chimere" bench --device cuda --json -m "$1" -p 0 -n 32 -r 3 \
         --parallel 1,2,3,4,6,8,12,16,17,20,24,32,48,64,96,128 >"$scratch/curve.json" || return
@@ -141,7 +178,7 @@ for part in "$@"; do
     echo "== $part ($SECONDS s)"
     case $part in
     test)
-        for t in test_cuda test_cuda_attn test_cuda_golden test_cuda_engine; do
+        for t in test_cuda test_cuda_attn test_cuda_pool test_cuda_golden test_cuda_engine; do
             timeout 200 "$build/test/$t" >"$scratch/$t.log" 2>&1
             echo "$t: $? $(grep -cE '^\[       OK' "$scratch/$t.log") ok ($SECONDS s)"
             grep -vE '^\[( *RUN| *OK|=====)' "$scratch/$t.log" | head -${LINES_OF_TEST:-40}
@@ -190,6 +227,7 @@ for part in "$@"; do
         m=$(model qwen35moe-35b ramp3)
         for n in 256 512 2048; do bench -m "$m" -b $n -p 2048 -n 0 -r 3 --n-cpu-moe 40; done
         bench -m "$m" -p 0 -n 64 -r 3 --n-cpu-moe 40 ;;
+    tiers) tiers "$(model qwen35moe-35b ramp3)" ;;
     35b-q4) bench -m "$(model qwen35moe-35b q4km)" -p 2048 -n 128 -r 3 ;;
     nemotron) bench -m "$(model nemotron-30b q4_0)" -p 2048 -n 128 -r 3 ;;
     profile)

@@ -214,17 +214,27 @@ static int open_model(struct model **out, const struct load_params *p, struct de
                       const struct memory_plan *plan, struct err *e) {
     if (p->plan.n_rank > 1)
         return model_open_slice(out, p->path, dev, p->plan.rank, p->plan.n_rank, p->quiet, e);
-    struct expert_placement where = {.n_layer = plan->n_cpu_moe,
-                                     .streams = plan->staging_bytes > 0,
-                                     .pool_bytes = plan->pool_bytes};
+    struct expert_placement where = plan_placement(plan);
     int rc = where.n_layer ? cpu_open(&where.host, p->n_thread, p->isa, e) : 0;
     return rc ? rc : model_open_part(out, p->path, dev, &where, p->plan.part, p->quiet, e);
 }
 
+/* Plans and opens the model. If the system refuses pinned memory for all experts, whole layers go to the processor. */
+static int open_planned(struct model **m, struct memory_plan *plan, struct dev *dev,
+                        const struct load_params *p, struct err *e) {
+    int rc = make_plan(plan, dev, p, false, e);
+    if (!rc) rc = open_model(m, p, dev, plan, e);
+    if (rc != CHIMERE_ENOMEM || !plan->slot_bytes) return rc;
+    log_warn("%s; whole layers stay on the processor", e->text);
+    struct load_params other = *p;
+    other.plan.no_slots = true;
+    rc = make_plan(plan, dev, &other, false, e);
+    return rc ? rc : open_model(m, p, dev, plan, e);
+}
+
 static int open_own(struct loaded *l, const struct load_params *p, struct err *e) {
     int rc = l->dev ? 0 : open_device(&l->dev, p, p->device, e);
-    if (!rc) rc = make_plan(&l->plan, l->dev, p, false, e);
-    if (!rc) rc = open_model(&l->model, p, l->dev, &l->plan, e);
+    if (!rc) rc = open_planned(&l->model, &l->plan, l->dev, p, e);
     if (!rc) snprintf(l->name, sizeof l->name, "%s", l->model->name);
     if (!rc) rc = vocab_load(&l->tok, l->model->gguf, e);
     if (!rc) rc = open_template(l, p, e);
@@ -440,7 +450,7 @@ static int open_parts(struct loaded *l, struct load_params *p, bool by_layer, st
 static bool fits(struct loaded *l, struct load_params *own, int32_t i, struct memory_plan *plan) {
     struct err e;
     if (make_plan(plan, i ? l->replicas[i - 1].dev : l->dev, own, false, &e)) return false;
-    return !plan->n_cpu_moe || own->plan.fix_cpu_moe;
+    return (!plan->n_cpu_moe && !plan->slot_bytes) || own->plan.fix_cpu_moe;
 }
 
 /* The first card alone. */

@@ -15,6 +15,7 @@
 #include "kernels/link.h"
 #include "model/dflash.h"
 #include "model/forward.h"
+#include "model/expert_slots.h"
 #include "model/tier.h"
 #include "model/seq_pool.h"
 
@@ -95,6 +96,7 @@ static void count_tensor(struct blueprint *b, const struct gguf_tensor *t, bool 
     bool table = is_table(t);
     int il = -1;
     b->file_bytes += t->n_bytes;
+    b->has_expert_bias |= strstr(t->name, "_exps.bias") != NULL;
     if (table && is_tied) b->weight_bytes += b->dev ? device_bytes(b->dev, t) : t->n_bytes;
     bool routed = strstr(t->name, "_exps.weight") && sscanf(t->name, "blk.%d.", &il) == 1 &&
                   il >= 0 && il < hp->n_layer && il < ARCH_MAX_LAYERS;
@@ -169,6 +171,23 @@ static void place_experts(struct memory_plan *p, const struct blueprint *b, uint
         p->weight_bytes -= b->expert_dev[p->n_cpu_moe];
         p->expert_bytes += b->expert_host[p->n_cpu_moe];
     }
+}
+
+/* Gives slots for experts what the rest leaves of the budget. */
+static void place_slots(struct memory_plan *p, const struct blueprint *b, uint64_t rest) {
+    const struct hparams *hp = &b->m->hp;
+    uint64_t all = 0;
+    for (int32_t i = 0; i < b->n_moe; i++) all += b->expert_dev[i];
+    rest += b->weight_bytes - all;
+    uint64_t least = expert_slots_bytes(hp, b->expert_dev, b->n_moe, 0);
+    uint64_t most = expert_slots_bytes(hp, b->expert_dev, b->n_moe, 1);
+    uint64_t left = p->budget_bytes > rest ? p->budget_bytes - rest : 0;
+    p->slot_bytes = left < least ? least : left > most ? most : left;
+    p->weight_bytes = b->weight_bytes - all + p->slot_bytes;
+    p->expert_bytes = all;
+    p->n_moe = b->n_moe;
+    p->n_cpu_moe = 0;
+    p->staging_bytes = 0;
 }
 
 /* Plans two buffers for a layer's experts, so that the device can compute long prompts. They are planned if the device
@@ -250,8 +269,13 @@ static void count(struct memory_plan *p, const struct blueprint *b) {
     uint64_t crossing = (uint64_t)g->n_batch * (uint64_t)m->hp.n_embd * sizeof(float);
     p->scratch_bytes += b->dev->ops->scratch_bytes(b->dev, &need);
     uint64_t rest = p->cache_bytes + p->state_bytes + p->scratch_bytes;
-    place_experts(p, b, rest);
-    plan_staging(p, b, rest);
+    p->slot_bytes = 0;
+    if (b->uses_slots) {
+        place_slots(p, b, rest);
+    } else {
+        place_experts(p, b, rest);
+        plan_staging(p, b, rest);
+    }
     p->total_bytes = p->weight_bytes + p->cache_bytes + p->state_bytes + p->scratch_bytes;
     p->host_bytes = p->program_bytes + p->expert_bytes;
     if (p->n_cpu_moe) p->host_bytes += cpu_scratch_bytes(&need, 0) + 2 * crossing;
@@ -320,19 +344,31 @@ static bool choose_pool(struct memory_plan *p, struct blueprint *b,
 }
 
 /* First plans with the fewest layers of host experts that the user allows, even if the context must be shortened: a
- * shorter context matters less than the speed that experts on the host cost. If that does not fit, moves more
- * layers. */
+ * shorter context matters less than the speed that experts on the host cost. If that does not fit, plans slots for
+ * experts; if the host cannot hold all of them, moves more layers. */
 static bool choose_placed(struct memory_plan *p, struct blueprint *b,
                           const struct plan_params *want) {
     int32_t fixed = want->n_cpu_moe < b->n_moe ? want->n_cpu_moe : b->n_moe;
     b->n_cpu_least = b->n_cpu_most = want->fix_cpu_moe ? fixed : 0;
     b->least_pool = 0;
+    b->uses_slots = false;
     if (choose(p, b, want)) return true;
     if (b->foreign) return false;
     if (!b->dev) return !want->in_memory && choose_pool(p, b, want);
     if (want->fix_cpu_moe || !b->n_moe) return false;
+    b->uses_slots =
+        !want->no_slots && !b->has_expert_bias && expert_slots_are_possible(b->dev, &b->m->hp);
+    if (b->uses_slots && choose(p, b, want)) return true;
+    b->uses_slots = false;
     b->n_cpu_most = b->n_moe;
     return choose(p, b, want);
+}
+
+/* Whether p holds clearly fewer experts on the device than few. */
+static bool holds_less(const struct memory_plan *p, const struct memory_plan *few) {
+    if (!p->slot_bytes || !few->slot_bytes)
+        return p->slot_bytes > 0 || p->n_cpu_moe > few->n_cpu_moe;
+    return p->slot_bytes < few->slot_bytes / 10 * 9;
 }
 
 /* Uses a larger batch on a device if that moves no more experts to the host and does not shorten the context. */
@@ -345,7 +381,7 @@ static bool choose_batch(struct memory_plan *p, struct blueprint *b,
     struct memory_plan few = *p;
     const struct engine_params *g = &p->engine;
     p->engine.n_batch = PLAN_DEVICE_BATCH;
-    if (!choose_placed(p, b, want) || p->n_cpu_moe > few.n_cpu_moe || g->n_seq < few.engine.n_seq ||
+    if (!choose_placed(p, b, want) || holds_less(p, &few) || g->n_seq < few.engine.n_seq ||
         g->n_ctx_seq < few.engine.n_ctx_seq || g->n_ctx < few.engine.n_ctx ||
         p->staging_bytes < few.staging_bytes)
         *p = few;
@@ -446,8 +482,23 @@ int plan_make(struct memory_plan *out, const char *path, const struct plan_param
     return rc;
 }
 
+struct expert_placement plan_placement(const struct memory_plan *p) {
+    return (struct expert_placement){.n_layer = p->n_cpu_moe,
+                                     .streams = p->staging_bytes > 0,
+                                     .pool_bytes = p->pool_bytes,
+                                     .slot_bytes = p->slot_bytes};
+}
+
 static void print_pool(const struct memory_plan *p, struct buf *out) {
     char pool[16], disk[16];
+    if (p->slot_bytes) {
+        str_bytes(pool, p->slot_bytes);
+        str_bytes(disk, p->expert_bytes);
+        buf_printf(out,
+                   "  experts      %10s  of weights, for those in use; all %s in host memory\n",
+                   pool, disk);
+        return;
+    }
     str_bytes(pool, p->pool_bytes);
     str_bytes(disk, p->disk_bytes);
     buf_printf(out, "  experts      %10s  of %s, of weights; the others are read from disk\n", pool,
@@ -482,8 +533,8 @@ void plan_print(const struct memory_plan *p, struct buf *out) {
                scratch);
     if (!p->is_device) buf_printf(out, "  program      %10s\n", program);
     buf_printf(out, "  in all       %10s  of %s that may be used\n", total, budget);
-    if (p->pool_bytes) print_pool(p, out);
-    if (p->is_device && p->n_moe)
+    if (p->pool_bytes || p->slot_bytes) print_pool(p, out);
+    if (p->is_device && p->n_moe && !p->slot_bytes)
         buf_printf(out, "  experts      %10s  of %d of %d layers, on the processor%s\n", experts,
                    p->n_cpu_moe, p->n_moe,
                    p->staging_bytes ? "; long prompts stream them to the GPU" : "");

@@ -2,7 +2,8 @@
  *
  * If a device has its own memory, the plan covers that memory: weights in the device's form, KV pages, states,
  * activations, scratch and staging. If a mixture does not fit, the experts of as few layers as possible go to the
- * processor, from the first layer on. The host's memory is checked separately. Long prompts stream these experts to the
+ * processor, from the first layer on; or all go to host memory and slots on the device hold those in use (expert_slots.h), if
+ * the host can hold them in pinned memory. The host's memory is checked separately. Long prompts stream these experts to the
  * device if it has room for two layers of them, and if host memory can hold the file that they are read from.
  *
  * If host memory cannot hold a mixture, its experts stay on disk and a pool in memory holds those in use (tier.h). The
@@ -41,6 +42,7 @@ struct plan_params {
     int32_t n_engine;
     int32_t rank, n_rank; /* n_rank > 1: dev has slice `rank` of n_rank slices of each layer */
     bool in_memory;       /* refuse the model instead of leaving experts on disk */
+    bool no_slots;        /* no slots for experts on dev; whole layers on the host instead */
     bool fix_cpu_moe;     /* use n_cpu_moe as given; else the fewest layers that fit */
     int32_t n_cpu_moe;    /* layers whose experts the processor multiplies */
     /* another runtime runs the file: estimate from keys that all architectures share */
@@ -65,6 +67,9 @@ struct memory_plan {
     uint64_t expert_bytes; /* host memory of the experts of the n_cpu_moe layers */
     /* part of scratch_bytes: buffers through which long prompts stream these experts; 0: none */
     uint64_t staging_bytes;
+    /* part of weight_bytes: slots on the device for experts in use, and their stage; all experts are then in pinned host
+     * memory of expert_bytes, and n_cpu_moe is 0. 0: no slots */
+    uint64_t slot_bytes;
     /* pool_bytes: part of the processor's weight_bytes, memory for experts that are read from the file on demand.
      * disk_bytes: all of these experts. Both 0: all experts are in memory */
     uint64_t pool_bytes, disk_bytes;
@@ -82,6 +87,8 @@ int32_t plan_batch(const struct dev *dev, int32_t wanted);
 /* Returns CHIMERE_ELIMIT, with the numbers, if the model does not fit. */
 int plan_make(struct memory_plan *out, const char *path, const struct plan_params *p,
               struct err *e);
+/* Where the plan puts the experts; host is not set. */
+struct expert_placement plan_placement(const struct memory_plan *p);
 void plan_print(const struct memory_plan *p, struct buf *out); /* a few lines of text */
 /* Host memory that is free according to the plan. */
 uint64_t plan_left_bytes(const struct memory_plan *p);

@@ -40,6 +40,8 @@ struct blueprint {
     /* how many mixture layers exist; how many may go to the host */
     int32_t n_moe, n_cpu_most;
     int32_t n_cpu_least;
+    bool uses_slots;      /* experts are in slots of device memory (expert_slots.h) */
+    bool has_expert_bias; /* then they cannot be */
 };
 
 int plan_foreign_read(struct plan_foreign *f, const struct gguf *g, struct err *e);

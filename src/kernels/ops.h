@@ -240,6 +240,10 @@ struct moe_args {
     const struct moe_keep *keep; /* [n_tok]; NULL: all are kept */
     /* [n_expert] each expert's index in the stacks, host only; NULL: its number */
     const int32_t *place;
+    /* NULL: gate, up and down are in the device's memory. Otherwise they are in host memory, and the op copies the
+     * experts that it needs into the pool's slots, or for more than STEP_MAX_TOK rows into its stage. No biases of
+     * experts. */
+    const struct moe_pool *pool;
 };
 
 /* What a sampler chain needs from rows of logits, so that whole rows need not be copied to the host. Everything
@@ -359,6 +363,10 @@ struct ops {
      * prepare's but is not larger. NULL if device memory is host memory. */
     int (*stage)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
     void (*stage_fence)(struct dev *d);
+
+    /* prepare into memory of host_alloc, for moe_args.pool. NULL: the device has no such pools. */
+    int (*pack)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
+    size_t (*pool_bytes)(int32_t n_expert, int32_t n_slot); /* of moe_pool.directory */
 
     /* Channels of Mamba's state that are adjacent in this device's memory, a divisor of n_channel. A state that
      * leaves the device has one channel after another. d_head 0: Mamba-1. NULL: 1. */

@@ -60,6 +60,21 @@ struct rec_view {
     int32_t log_cap;
 };
 
+/* The routed experts of a layer, if a device holds only some of them, in slots. All of them are in memory of
+ * ops->host_alloc, in the device's form (ops->pack). */
+struct moe_counts {           /* since the pool was made */
+    uint64_t n_hit, n_miss;   /* distinct experts per batch: in a slot, or not */
+    uint64_t n_pass, n_bytes; /* batches; bytes copied from host memory */
+};
+struct moe_pool {
+    int32_t n_slot;        /* at least n_used */
+    struct weight slot[3]; /* gate, up, down: stacks of n_slot; without data: none */
+    struct weight
+        stage[3];    /* stacks of n_expert that all layers share: for batches longer than a step */
+    void *directory; /* device memory of ops->pool_bytes, zero at first */
+    struct moe_counts *counts; /* memory of ops->host_alloc that the device writes, zero at first */
+};
+
 /* Which of a token's chosen experts are kept (moe_args in ops.h). */
 struct moe_keep {
     float mass;    /* 0, or at least 1: all are kept */

@@ -5,7 +5,9 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "model/expert_slots.h"
 #include "model/tier.h"
+
 static const struct weight *weight_or_null(const struct weight *w) { return w->data ? w : NULL; }
 
 bool experts_stream(const struct hparams *hp, int32_t n_tok) {
@@ -189,7 +191,9 @@ static void run(struct experts *x, int32_t il, const struct moe_args *a) {
         return;
     }
     if (!l || !l->on_host) {
-        x->d->ops->moe(x->d, a);
+        struct moe_args b = *a;
+        if (s->slots && il < x->m->hp.n_layer) b.pool = expert_slots_pool(s->slots, il);
+        x->d->ops->moe(x->d, &b);
         return;
     }
     if (!x->streams) {
@@ -230,10 +234,10 @@ void experts_run(struct experts *x, int32_t il, const struct moe_args *a) {
 
 void experts_kept(const struct experts *x, struct experts_kept *out) { *out = x->kept; }
 
-bool experts_stats(const struct experts *x, struct tier_stats *out) {
-    if (!x->m->weights.experts.tier) return false;
-    tier_stats(x->m->weights.experts.tier, out);
-    return true;
+bool experts_stats(const struct expert_store *s, struct tier_stats *out) {
+    if (s->tier) tier_stats(s->tier, out);
+    else if (s->slots) expert_slots_stats(s->slots, out);
+    return s->tier || s->slots;
 }
 
 int experts_status(struct experts *x, struct err *e) {

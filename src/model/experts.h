@@ -1,8 +1,8 @@
 /* experts.h: where the routed experts of a mixture are stored, and how a layer computes them.
  *
- * The tiers are device memory and, per layer, host memory; for a model on the processor, all experts in memory, or a
- * pool in memory over the disk (tier.h). Experts in host memory are multiplied by the host (decoding), or streamed
- * through two staging buffers of the device (long batches). Blocks call experts_run and do not know the tier. struct
+ * The tiers are device memory and, per layer, host memory, or slots of device memory over host memory (expert_slots.h); for a
+ * model on the processor, all experts in memory, or a pool in memory over the disk (tier.h). Experts of layers in host
+ * memory are multiplied by the host (decoding), or streamed through two staging buffers of the device (long batches). Blocks call experts_run and do not know the tier. struct
  * expert_store belongs to the model and is immutable after loading; struct experts belongs to one forward pass and is
  * used by one thread. */
 #ifndef CHIMERE_MODEL_EXPERTS_H
@@ -13,6 +13,7 @@
 
 struct err;
 struct model;
+struct expert_slots;
 struct tier;
 struct tier_stats;
 struct routing;
@@ -25,6 +26,8 @@ struct expert_placement {
     /* memory for experts that are read from the file on demand; 0: all experts are in memory. Only for devices that
      * use host memory */
     uint64_t pool_bytes;
+    /* device memory for slots of the experts in use, while all are in host memory; 0: no slots. n_layer is then 0 */
+    uint64_t slot_bytes;
 };
 
 /* The routed experts of one layer; zero if they are on the device. */
@@ -43,6 +46,7 @@ struct expert_store {
     char *staging[2];           /* views, device: one layer's experts each; NULL: never streamed */
     struct expert_layer *layer; /* owned [n_layer] */
     struct tier *tier;          /* owned; NULL: no experts are on disk */
+    struct expert_slots *slots; /* owned; NULL: no experts are in slots */
 };
 
 /* Whether a batch of n_tok rows streams its experts, if the model has staging buffers. Either a layer's experts cross
@@ -76,8 +80,8 @@ void experts_begin(struct experts *x, const struct span *spans, const struct moe
 /* Adds the mixture of layer il to a->out. a describes it as if all experts were on the device. */
 void experts_run(struct experts *x, int32_t il, const struct moe_args *a);
 
-/* Counters of experts on disk since the model was opened; returns false if there are none. */
-bool experts_stats(const struct experts *x, struct tier_stats *out);
+/* Counters of experts on disk or in slots since the model was opened; returns false if there are none. Any thread. */
+bool experts_stats(const struct expert_store *s, struct tier_stats *out);
 
 /* Experts that routers chose for rows to which keep applied, and those that were kept, since the start. Counted only
  * if the processor computes everything. */

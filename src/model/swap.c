@@ -25,7 +25,7 @@ static bool is_source(const struct weight_source *s, const char *tensor) {
 
 bool swap_is_possible(const struct model *m, const char *tensor) {
     int n = 0;
-    if (m->weights.experts.host) return false;
+    if (m->weights.experts.host || m->weights.experts.slots) return false;
     for (size_t i = 0; i < m->weights.n_source; i++) n += is_source(&m->weights.sources[i], tensor);
     return n > 0 && n <= MAX_SLOTS;
 }

@@ -11,8 +11,8 @@
 struct swap;
 
 /* data: the tensor's elements encoded as `type`. The device may read it in place, so it must stay valid until
- * swap_free. CHIMERE_EUNSUPPORTED: the tensor's rows are gathered at load, its experts are on the host while the
- * model is on a device, or the tensor is no matrix of the model. */
+ * swap_free. CHIMERE_EUNSUPPORTED: the tensor's rows are gathered at load, its experts are on the host or in slots while
+ * the model is on a device, or the tensor is no matrix of the model. */
 int swap_new(struct swap **out, struct model *m, const char *tensor, uint32_t type,
              const void *data, struct err *e);
 void swap_free(struct swap *s);

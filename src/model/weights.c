@@ -10,6 +10,7 @@
 #include "format/quant.h"
 #include "model/block/block.h"
 #include "model/slice.h"
+#include "model/expert_slots.h"
 #include "model/tier.h"
 
 enum { MAX_VECTOR = 1 << 24, MAX_MATRICES = 40, MAX_GATHERED = 4096 };
@@ -322,12 +323,22 @@ static bool on_host(const struct weights *w, int32_t il) {
     return il >= 0 && w->experts.host && w->experts.layer[il].on_host;
 }
 
-/* Whether m holds routed experts that are read from the file on demand; nothing is prepared for them. */
-static bool is_on_disk(const struct weights *w, const struct hparams *hp, const struct weight *m,
-                       int32_t il) {
-    if (!w->experts.tier || il < 0 || il >= hp->n_layer) return false;
+/* Whether m holds routed experts of the trunk. */
+static bool is_routed(const struct weights *w, const struct hparams *hp, const struct weight *m,
+                      int32_t il) {
+    if (il < 0 || il >= hp->n_layer) return false;
     const struct layer_weights *l = &w->layer[il];
     return m == &l->moe.gate || m == &l->moe.up || m == &l->moe.down;
+}
+
+/* Whether m is read from the file on demand, or is in slots; nothing is prepared on the device for it. */
+static bool is_on_disk(const struct weights *w, const struct hparams *hp, const struct weight *m,
+                       int32_t il) {
+    return w->experts.tier && is_routed(w, hp, m, il);
+}
+static bool is_in_slots(const struct weights *w, const struct hparams *hp, const struct weight *m,
+                        int32_t il) {
+    return w->experts.slots && is_routed(w, hp, m, il);
 }
 
 /* Every matrix of one layer, or of the model, that is used in products. */
@@ -435,6 +446,13 @@ static int copy_table(struct binder *b, struct weight *table) {
 }
 
 static int prepare_one(struct binder *b, struct weight *m, int32_t il, struct dev *d, char **at) {
+    if (is_in_slots(b->w, b->hp, m, il)) {
+        struct weight from = *m;
+        int rc = expert_slots_pack(b->w->experts.slots, il, m);
+        if (!rc) gguf_release(b->g, from.data, weight_bytes(&from));
+        if (rc == CHIMERE_ENUMERIC) return matrix_not_finite(b, m, il);
+        return rc ? err_set(b->e, rc, "preparing experts") : 0;
+    }
     size_t n = prepared_share(d, m);
     struct weight file = *m, ready;
     if (!n) {
@@ -542,8 +560,11 @@ static int place_experts(struct binder *b, const struct expert_placement *where,
     return n && where->streams ? alloc_staging(b) : 0;
 }
 
-static int open_tier(struct binder *b, uint64_t pool_bytes) {
-    if (!pool_bytes || !b->dev->ops->is_host || !b->hp->moe.n_expert) return 0;
+/* Opens the pool of experts that the device or the processor uses: slots over host memory, or memory over the disk. */
+static int open_pool(struct binder *b, const struct expert_placement *where) {
+    bool is_host = b->dev->ops->is_host;
+    uint64_t bytes = is_host ? where->pool_bytes : where->slot_bytes;
+    if (!bytes || !b->hp->moe.n_expert) return 0;
     struct tier_layer_weights *l = mem_alloc_array((size_t)b->hp->n_layer, sizeof *l);
     if (!l) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
     for (int32_t il = 0; il < b->hp->n_layer; il++) {
@@ -551,8 +572,9 @@ static int open_tier(struct binder *b, uint64_t pool_bytes) {
         if (b->hp->layer[il].ffn & FFN_MOE)
             l[il] = (struct tier_layer_weights){{&w->moe.gate, &w->moe.up, &w->moe.down}};
     }
-    int rc =
-        tier_new(&b->w->experts.tier, b->hp, b->g, b->dev, l, b->hp->n_layer, pool_bytes, b->e);
+    struct expert_store *s = &b->w->experts;
+    int rc = is_host ? tier_new(&s->tier, b->hp, b->g, b->dev, l, b->hp->n_layer, bytes, b->e)
+                     : expert_slots_new(&s->slots, b->hp, b->dev, l, b->hp->n_layer, bytes, b->e);
     mem_free(l);
     return rc;
 }
@@ -578,7 +600,7 @@ static int prepare_all(struct binder *b, const struct expert_placement *where, b
      * them through few huge pages */
     size_t block = 0, host_block = 0;
     int rc = place_experts(b, where, &host_block);
-    if (!rc && where) rc = open_tier(b, where->pool_bytes);
+    if (!rc && where) rc = open_pool(b, where);
     if (rc) return rc;
     size_t vector_bytes = host_block = (host_block + 255) & ~(size_t)255;
     int32_t n_all = arch_n_layer_all(b->hp);
@@ -589,6 +611,7 @@ static int prepare_all(struct binder *b, const struct expert_placement *where, b
                 struct dev *d = home_of(b, m[i], il);
                 if (is_on_disk(b->w, b->hp, m[i], il)) continue;
                 total += weight_bytes(m[i]);
+                if (is_in_slots(b->w, b->hp, m[i], il)) continue;
                 *(d == b->dev ? &block : &host_block) += prepared_share(d, m[i]);
             }
     }
@@ -659,6 +682,7 @@ void weights_release(struct weights *w) {
     for (size_t i = 0; i < w->n_owned; i++) w->dev->ops->free(w->dev, w->owned[i]);
     if (w->experts.block) w->experts.host->ops->free(w->experts.host, w->experts.block);
     tier_free(w->experts.tier);
+    expert_slots_free(w->experts.slots);
     mem_free(w->experts.layer);
     mem_free(w->owned);
     mem_free(w->sources);

@@ -79,6 +79,7 @@ static struct weight weight_of(uint32_t type, int64_t n_in, int64_t n_out, int64
                                double scale) {
     const struct quant_traits *t = quant_traits(type);
     struct weight w = {.type = type, .n_in = n_in, .n_out = n_out, .n_mat = n_mat};
+    assert_int_equal(n_in % t->block_elements, 0); /* a row of less than a block has no bytes */
     w.row_bytes = t->head_bytes + (size_t)n_in / t->block_elements * t->block_bytes;
     w.mat_bytes = w.row_bytes * (size_t)n_out;
     uint8_t *p = room(w.mat_bytes * (size_t)n_mat);

@@ -20,10 +20,11 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/link.h"
 #include "model/forward.h"
+#include "model/tier.h"
 
 extern int inject_fail_nth, inject_lose_nth, inject_lose_device;
 
-static char small[64], whole[64];
+static char small[64], several[64], whole[64];
 
 /* Two layers and four experts, which the emulator runs in a second a token; and the 35B's header. */
 static int make_files(void **state) {
@@ -33,6 +34,9 @@ static int make_files(void **state) {
     snprintf(small, sizeof small, "%s/small.gguf", scratch);
     snprintf(whole, sizeof whole, "%s/whole.gguf", scratch);
     const struct synth_options s = {"qwen35moe-mini", "q8", small, 2, 4, 512, false};
+    snprintf(several, sizeof several, "%s/several.gguf", scratch);
+    const struct synth_options m = {"qwen35moe-mini", "q8", several, 2, 12, 512, false};
+    if (synth_write(&m, &r, &e)) fail_msg("%s", e.text);
     const struct synth_options w = {"qwen35moe-35b", "ramp3", whole, 0, 0, 0, true};
     if (synth_write(&s, &r, &e) || synth_write(&w, &r, &e)) fail_msg("%s", e.text);
     return 0;
@@ -48,6 +52,7 @@ static struct dev *open_cuda(uint64_t vram) {
 
 /* ---- plans ---- */
 
+enum { IN_SLOTS = -2 }; /* instead of the number of layers on the processor; -1: as few as fit */
 static int plan(struct memory_plan *out, uint64_t vram, int64_t n_ctx, int32_t n_cpu_moe,
                 struct err *e) {
     struct dev *d = open_cuda(vram);
@@ -56,6 +61,7 @@ static int plan(struct memory_plan *out, uint64_t vram, int64_t n_ctx, int32_t n
                             .budget_bytes = (uint64_t)64 << 30,
                             .dev = d,
                             .vram_bytes = vram,
+                            .no_slots = n_cpu_moe != IN_SLOTS,
                             .fix_cpu_moe = n_cpu_moe >= 0,
                             .n_cpu_moe = n_cpu_moe};
     engine_defaults(&p.engine);
@@ -121,6 +127,33 @@ static void what_does_not_fit_goes_to_the_processor(void **state) {
     assert_int_equal(plan(&p, full.total_bytes / 2, 65536, 0, &e), CHIMERE_ELIMIT);
 }
 
+/* What the card lacks for experts costs slots, and neither context nor layers. */
+static void experts_in_use_get_slots(void **state) {
+    (void)state;
+    struct memory_plan full, p;
+    struct err e = {0};
+    struct buf b;
+    if (plan(&full, (uint64_t)16 << 30, 65536, 0, &e)) fail_msg("%s", e.text);
+    assert_int_equal(full.slot_bytes, 0);
+    uint64_t last = UINT64_MAX, least = full.total_bytes / 4;
+    for (uint64_t vram = full.total_bytes - 1; vram > least; vram -= full.total_bytes / 8) {
+        if (plan(&p, vram, 65536, IN_SLOTS, &e)) fail_msg("%s", e.text);
+        assert_int_equal(p.n_cpu_moe, 0);
+        assert_int_equal(p.engine.n_ctx_seq, 65536);
+        assert_true(p.slot_bytes > 0 && p.slot_bytes < last);
+        assert_true(p.total_bytes <= vram);
+        assert_in_range(p.expert_bytes, (uint64_t)9 << 30, (uint64_t)14 << 30);
+        assert_true(p.host_bytes >= p.expert_bytes);
+        last = p.slot_bytes;
+    }
+    buf_init(&b, 1 << 16);
+    plan_print(&p, &b);
+    print_message("%s", b.p);
+    assert_non_null(strstr(b.p, "for those in use"));
+    buf_fini(&b);
+    assert_int_equal(plan(&p, (uint64_t)1 << 30, 65536, IN_SLOTS, &e), CHIMERE_ELIMIT);
+}
+
 /* More of a prompt at once where there is room, and not at the cost of anything else. */
 static void a_batch_takes_the_room_that_is_left(void **state) {
     (void)state;
@@ -179,18 +212,23 @@ struct timed {
     int32_t n_sm; /* multiprocessors to use; 0: all */
 };
 
+static const char *mixture = small;     /* the file of last_logits */
+static uint64_t slot_budget;            /* with IN_SLOTS: device memory for them */
+static struct tier_stats slots_counted; /* with IN_SLOTS: after the last step */
+
 /* Logits of the last of N_TOK tokens: a prompt, then steps; or of a prompt alone. */
 static int last_logits(int32_t n_cpu_moe, int32_t prompt, struct timed *timed, float *out,
                        int32_t *n_vocab, struct err *e) {
     struct dev *d = open_cuda(0);
     struct expert_placement where = {.n_layer = n_cpu_moe, .streams = prompt > 0};
+    if (n_cpu_moe == IN_SLOTS) where = (struct expert_placement){.slot_bytes = slot_budget};
     struct model *m = NULL;
     struct seq_pool *pool = NULL;
     struct forward *f = NULL;
     struct seq *s = NULL;
     if (timed && timed->n_sm && d->ops->limit(d, timed->n_sm, e) < timed->n_sm) return e->code;
-    int rc = n_cpu_moe ? cpu_open(&where.host, 2, CPU_ISA_SCALAR, e) : 0;
-    if (!rc) rc = model_open_placed(&m, small, d, &where, true, e);
+    int rc = n_cpu_moe > 0 ? cpu_open(&where.host, 2, CPU_ISA_SCALAR, e) : 0;
+    if (!rc) rc = model_open_placed(&m, mixture, d, &where, true, e);
     const struct seq_pool_params pp = {
         .n_slot = 1, .n_ctx = 128, .k_type = QUANT_F16, .v_type = QUANT_F16};
     if (!rc) rc = seq_pool_new(&pool, m, &pp, e);
@@ -213,6 +251,7 @@ static int last_logits(int32_t n_cpu_moe, int32_t prompt, struct timed *timed, f
         *n_vocab = rc ? 0 : m->hp.n_vocab;
         if (!rc) memcpy(out, logits, (size_t)*n_vocab * sizeof *out);
     }
+    if (m) experts_stats(&m->weights.experts, &slots_counted);
     if (s) seq_free(s);
     forward_free(f);
     seq_pool_free(pool);
@@ -258,6 +297,35 @@ static void streamed_experts_give_the_same_bits(void **state) {
         assert_int_equal(n, n2);
         assert_memory_equal(want, got, (size_t)n * sizeof *want);
     }
+}
+
+/* Experts in slots are those that would be resident: the same bits, with all slots and with the fewest. */
+static void experts_in_slots_give_the_same_bits(void **state) {
+    (void)state;
+    enum { MAX = 4096 };
+    static float want[MAX], got[MAX];
+    int32_t n, n2;
+    struct err e = {0};
+    static const int32_t prompts[] = {0, 24};
+    mixture = several;
+    for (int i = 0; i < 4; i++) {
+        int32_t prompt = prompts[i % 2];
+        if (last_logits(0, prompt, NULL, want, &n, &e)) fail_msg("%s", e.text);
+        /* hardly more than the least that is not refused */
+        for (slot_budget = 1 << 16; last_logits(IN_SLOTS, prompt, NULL, got, &n2, &e);
+             slot_budget += slot_budget / 4)
+            assert_int_equal(e.code, CHIMERE_ELIMIT);
+        if (i >= 2) {
+            slot_budget *= 16;
+            if (last_logits(IN_SLOTS, prompt, NULL, got, &n2, &e)) fail_msg("%s", e.text);
+        }
+        assert_int_equal(n, n2);
+        assert_memory_equal(want, got, (size_t)n * sizeof *want);
+        assert_true(slots_counted.is_device && slots_counted.n_miss > 0);
+        if (i >= 2) assert_int_equal(slots_counted.n_slot, slots_counted.n_expert);
+        else assert_true(slots_counted.n_slot < slots_counted.n_expert);
+    }
+    mixture = small;
 }
 
 /* Every launch of a step is one op's, and timing changes nothing of what is computed. */
@@ -683,9 +751,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_35b_fits_a_card_of_16_gb),
         cmocka_unit_test(what_does_not_fit_goes_to_the_processor),
+        cmocka_unit_test(experts_in_use_get_slots),
         cmocka_unit_test(a_batch_takes_the_room_that_is_left),
         cmocka_unit_test(experts_give_the_same_wherever_they_are),
         cmocka_unit_test(streamed_experts_give_the_same_bits),
+        cmocka_unit_test(experts_in_slots_give_the_same_bits),
         cmocka_unit_test(ops_are_timed),
         cmocka_unit_test(kernels_are_timed_on_fewer_multiprocessors),
         cmocka_unit_test(bandwidth_is_measured_and_costs_nothing_after),

@@ -136,7 +136,7 @@ static void any_pool_gives_the_same_bits(void **s) {
             if (run_all(&b, got, &e)) fail_msg("%s", e.text);
             assert_memory_equal(got, all_in_memory, sizeof *got * N_TOK * N_VOCAB);
         }
-        assert_true(experts_stats(forward_experts(b.f), &t));
+        assert_true(experts_stats(&b.m->weights.experts, &t));
         assert_true(t.pool_bytes <= pools[i]);
         assert_true(t.n_slot <= t.n_expert && t.n_expert == N_LAYER * N_EXPERT);
         assert_int_equal(t.n_pass, 2 * N_LAYER * (1 + N_STEP));

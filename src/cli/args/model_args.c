@@ -127,11 +127,9 @@ int model_args_open_planned(const struct cfg *c, const struct plan_params *want,
     p.budget_bytes = cfg_is_set(c, "ram") ? cfg_bytes(c, "ram") : 0;
     p.fix_cpu_moe = cfg_is_set(c, "n-cpu-moe");
     p.n_cpu_moe = p.fix_cpu_moe ? (int32_t)cfg_int(c, "n-cpu-moe") : 0;
+    p.no_slots = !cfg_bool(c, "expert-slots");
     rc = plan_make(plan, path, &p, e);
-    const struct expert_placement where = {.n_layer = plan->n_cpu_moe,
-                                           .streams = plan->staging_bytes > 0,
-                                           .pool_bytes = plan->pool_bytes};
-    if (!rc) rc = open_model(c, path, *dev, where, m, e);
+    if (!rc) rc = open_model(c, path, *dev, plan_placement(plan), m, e);
     if (rc) (*dev)->ops->close(*dev);
     return rc;
 }

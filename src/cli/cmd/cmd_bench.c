@@ -155,7 +155,7 @@ static int time_ops(struct rig *r, int32_t n_seq, bool is_decode, struct result 
 /* Adds to out what was counted since `before`. */
 static void add_tier(const struct rig *r, const struct tier_stats *before, struct tier_stats *out) {
     struct tier_stats now;
-    if (!experts_stats(forward_experts(r->f), &now)) return;
+    if (!experts_stats(&r->m->weights.experts, &now)) return;
     out->n_hit += now.n_hit - before->n_hit;
     out->n_miss += now.n_miss - before->n_miss;
     out->n_pass += now.n_pass - before->n_pass;
@@ -166,6 +166,7 @@ static void add_tier(const struct rig *r, const struct tier_stats *before, struc
     out->n_expert = now.n_expert;
     out->pool_bytes = now.pool_bytes;
     out->is_direct = now.is_direct;
+    out->is_device = now.is_device;
 }
 
 static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *out,
@@ -182,7 +183,7 @@ static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *
         }
         uint64_t before = stats_of(r).n_launch;
         struct tier_stats tier = {0};
-        experts_stats(forward_experts(r->f), &tier);
+        experts_stats(&r->m->weights.experts, &tier);
         energy_now(&from);
         int64_t start = clock_ns();
         int rc = is_decode ? decode(r, n_seq, r->n_gen, e) : prefill(r, r->seqs[0], r->n_prompt, e);
@@ -248,15 +249,22 @@ static double hit_rate(const struct tier_stats *t) {
     return n ? (double)t->n_hit / (double)n : 0;
 }
 
+/* Of the disk while reads are under way; of the bus over the whole time. */
+static double bytes_per_s(const struct result *x) {
+    const struct tier_stats *t = &x->tier;
+    double s = t->is_device ? x->seconds : (double)t->busy_ns * 1e-9;
+    return s > 0 ? (double)t->n_bytes / s : 0;
+}
+
 static json_t *report_tier(const struct result *x) {
     const struct tier_stats *t = &x->tier;
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:b}", "slots",
-                     (json_int_t)t->n_slot, "experts", (json_int_t)t->n_expert, "pool_bytes",
-                     (json_int_t)t->pool_bytes, "hits", (json_int_t)t->n_hit, "misses",
-                     (json_int_t)t->n_miss, "hit_rate", hit_rate(t), "misses_per_layer",
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:b}", "from",
+                     t->is_device ? "host memory" : "disk", "slots", (json_int_t)t->n_slot,
+                     "experts", (json_int_t)t->n_expert, "pool_bytes", (json_int_t)t->pool_bytes,
+                     "hits", (json_int_t)t->n_hit, "misses", (json_int_t)t->n_miss, "hit_rate",
+                     hit_rate(t), "misses_per_layer",
                      (double)t->n_miss / (double)(t->n_pass ? t->n_pass : 1), "read_bytes",
-                     (json_int_t)t->n_bytes, "read_bytes_per_s",
-                     t->busy_ns ? (double)t->n_bytes * 1e9 / (double)t->busy_ns : 0, "waiting",
+                     (json_int_t)t->n_bytes, "read_bytes_per_s", bytes_per_s(x), "waiting",
                      (double)t->wait_ns * 1e-9 / x->seconds, "direct", (int)t->is_direct);
 }
 
@@ -264,14 +272,15 @@ static void print_tier(const struct result *x) {
     const struct tier_stats *t = &x->tier;
     if (!t->n_expert) return;
     printf("    experts      %llu of %llu in %.2f GB, %.1f %% hits, %.2f misses per layer, %.2f GB "
-           "read "
-           "at %.2f GB/s%s, %.1f %% of the time waiting\n",
+           "read ",
            (unsigned long long)t->n_slot, (unsigned long long)t->n_expert,
            (double)t->pool_bytes * 1e-9, 100 * hit_rate(t),
-           (double)t->n_miss / (double)(t->n_pass ? t->n_pass : 1), (double)t->n_bytes * 1e-9,
-           t->busy_ns ? (double)t->n_bytes / (double)t->busy_ns : 0,
-           t->is_direct ? "" : " through the page cache",
-           100 * (double)t->wait_ns * 1e-9 / x->seconds);
+           (double)t->n_miss / (double)(t->n_pass ? t->n_pass : 1), (double)t->n_bytes * 1e-9);
+    if (t->is_device) printf("from host memory, %.2f GB/s over the run\n", 1e-9 * bytes_per_s(x));
+    else
+        printf("at %.2f GB/s%s, %.1f %% of the time waiting\n", 1e-9 * bytes_per_s(x),
+               t->is_direct ? "" : " through the page cache",
+               100 * (double)t->wait_ns * 1e-9 / x->seconds);
 }
 
 static json_t *report(const struct rig *r, bool is_decode, int32_t n_seq, const struct result *x) {

@@ -332,8 +332,10 @@ size_t cuda_prepared_bytes(struct dev *d, const struct weight *w);
 int cuda_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
 int cuda_stage(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
 void cuda_stage_fence(struct dev *d);
-bool cuda_loader_open(struct cuda *c); /* succeeds too if it is open already */
-void cuda_loader_free(struct cuda *c); /* waits for uploads in flight */
+int cuda_pack(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
+size_t cuda_pool_bytes(int32_t n_expert, int32_t n_slot); /* expert_pool.cu */
+bool cuda_loader_open(struct cuda *c);                    /* succeeds too if it is open already */
+void cuda_loader_free(struct cuda *c);                    /* waits for uploads in flight */
 
 /* ---- measurement (measure.cu) ---- */
 

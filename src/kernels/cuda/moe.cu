@@ -313,7 +313,7 @@ static int32_t max_tiles(int32_t n_pair, int64_t n_expert) {
 size_t cuda_moe_scratch(const struct dev_need *n) {
     size_t n_tok = (size_t)n->n_tok, n_used = (size_t)(n->n_used > 0 ? n->n_used : 1);
     size_t n_pair = n_tok * (n_used + 1), widest = (size_t)(n->n_in > n->n_ff ? n->n_in : n->n_ff);
-    size_t bytes = n_tok * ((size_t)n->n_expert + 2 * n_used + 2) * 4; /* logits, choice */
+    size_t bytes = n_tok * ((size_t)n->n_expert + 3 * n_used + 2) * 4; /* logits, choice, slots */
     bytes += 2 * n_pair * (size_t)n->n_ff * 4;                         /* hidden rows, gate rows */
     /* 8-bit input, shared expert's row */
     bytes += 2 * act8_bytes(BATCH_TOKS, (int64_t)widest + 32);
@@ -612,8 +612,48 @@ void cuda_ffn(struct dev *d, const struct ffn_args *a) {
     cuda_wrote(c, a->out, (size_t)a->n_tok * (size_t)a->down->n_out * 4);
 }
 
-void cuda_moe(struct dev *d, const struct moe_args *a) {
+static void choose(struct cuda *c, choice_job &choice, int32_t n_tok, int32_t *ids,
+                   float *weights) {
+    dim3 grid((unsigned)((n_tok * 32 + CHOOSE_THREADS - 1) / CHOOSE_THREADS));
+    launch(c, choose_kernel, grid, dim3(CHOOSE_THREADS), 0, choice, n_tok, ids, weights);
+    choice.logits = NULL;
+}
+
+/* Up to STEP_TOKS tokens whose experts are in a pool, in passes of as many tokens as the slots have room for. */
+static void pooled_experts(struct cuda *c, const struct moe_args *of, bool in_bytes,
+                           choice_job choice, int32_t *ids, float *weights, const glu_job &shared,
+                           const float *sh_weight) {
+    int32_t n_used = of->n_used, each = of->pool->n_slot / n_used;
+    struct moe_args a = *of;
+    a.gate = of->gate ? &of->pool->slot[0] : NULL;
+    a.up = &of->pool->slot[1];
+    a.down = &of->pool->slot[2];
+    int32_t *slots = (int32_t *)cuda_take(c, (size_t)(of->n_tok * n_used) * 4);
+    size_t kept = c->scratch_used;
+    if (each < 1) cuda_fail_with(c, CHIMERE_ELIMIT, "fewer slots than experts per token");
+    if (c->err.code) return;
+    if (each < of->n_tok && choice.logits) choose(c, choice, of->n_tok, ids, weights);
+    for (int32_t t = 0; t < of->n_tok && !c->err.code; t += each) {
+        int32_t *slot = slots + t * n_used;
+        float *weight = weights + t * n_used;
+        const float *sh = sh_weight ? sh_weight + t : NULL;
+        a.n_tok = of->n_tok - t < each ? of->n_tok - t : each;
+        a.x = of->x + (int64_t)t * of->down->n_out, a.out = of->out + (int64_t)t * of->down->n_out;
+        cuda_pool_step(c, of, a.n_tok, choice, ids + t * n_used, weight, slot);
+        choice.logits = NULL;
+        struct glu_job own = shared;
+        if (own.up) own.up += (int64_t)t * of->sh_up->n_out;
+        if (own.gate) own.gate += (int64_t)t * of->sh_up->n_out;
+        c->scratch_used = kept;
+        if (in_bytes) few_experts8(c, &a, routed_of(&a), choice, slot, weight, own, sh);
+        else few_experts(c, &a, slot, weight, sh);
+    }
+}
+
+void cuda_moe(struct dev *d, const struct moe_args *of) {
     struct cuda *c = (struct cuda *)d;
+    struct moe_args staged = *of;
+    const struct moe_args *a = of;
     int64_t n_expert = a->router->n_out;
     if (!cuda_begin_product(c)) return;
     if (n_expert > MAX_EXPERTS || a->n_used > MAX_USED) {
@@ -669,11 +709,21 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
     cuda_wrote(c, a->out, (size_t)(a->n_tok * n_embd) * 4);
     if (n_o) cuda_linear_rows(c, o, n_o, a->x, n_embd, a->n_tok, NULL, true);
     if (a->sh_up && !a->shared_gate_w) sh_weight = NULL;
-    if (!in_bytes || grouped || n_expert > CHOOSE_FEW) {
-        dim3 grid((unsigned)((a->n_tok * 32 + CHOOSE_THREADS - 1) / CHOOSE_THREADS));
-        launch(c, choose_kernel, grid, dim3(CHOOSE_THREADS), 0, choice, a->n_tok, ids, weights);
-        choice.logits = NULL;
+    bool is_step = a->pool && a->n_tok <= STEP_TOKS; /* then the pool chooses */
+    if (n_expert > CHOOSE_FEW || (!is_step && (!in_bytes || grouped || a->pool)))
+        choose(c, choice, a->n_tok, ids, weights);
+    if (is_step) {
+        pooled_experts(c, a, in_bytes, choice, ids, weights, shared, sh_weight);
+        return;
     }
+    if (a->pool) {
+        cuda_pool_stage(c, a, ids);
+        staged.gate = a->gate ? &a->pool->stage[0] : NULL;
+        staged.up = &a->pool->stage[1];
+        staged.down = &a->pool->stage[2];
+        a = &staged;
+    }
+    if (c->err.code) return;
     if (in_bytes && grouped) {
         grouped_experts(c, a, routed_of(a), ids, weights);
         struct linear_out sh_down = {a->sh_down, NULL, a->out, n_embd, 1, true};

@@ -186,6 +186,13 @@ static inline double experts_touched(const struct moe_args *a) {
     return n * (1 - pow(1 - (double)a->n_used / n, (double)a->n_tok));
 }
 
+/* With a->pool. The first n_tok tokens of a step: chooses the experts if choice has logits, and copies those that no
+ * slot holds; slots: [n_tok, n_used] ids with each expert replaced by its slot. */
+void cuda_pool_step(struct cuda *c, const struct moe_args *a, int32_t n_tok,
+                    const choice_job &choice, int32_t *ids, float *weights, int32_t *slots);
+/* A longer batch, whose choice is in ids: copies its experts to the stage; then those of its last tokens get slots. */
+void cuda_pool_stage(struct cuda *c, const struct moe_args *a, int32_t *ids);
+
 /* Decode with 8-bit activations: hidden rows of the chosen experts, [n_tok * n_used] of e.up.n_row.
  * Chooses the experts if choice has logits, and adds the shared expert to a->out. Returns true if it
  * cannot do the latter (linear does it then). order: pairs sorted by expert, or NULL. */

@@ -184,3 +184,21 @@ int cuda_prepare(struct dev *d, const struct weight *w, void *dst, struct weight
     cuda_stage_fence(d);
     return rc;
 }
+
+int cuda_pack(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
+    struct cuda *c = (struct cuda *)d;
+    struct weight v = laid_out(w, c->layout);
+    struct plane_part part[4];
+    cuda_repack_parts(&v, part);
+    cuda_use(c);
+    if (c->err.code || !cuda_loader_open(c)) return c->err.code;
+    struct packing p = {&v, part, 0, w->n_out * w->n_mat, {}, false};
+    for (int i = 0; i < 4; i++) p.to[i] = (uint8_t *)dst + part[i].at;
+    int64_t start = clock_ns();
+    pool_run(c->loader->pool, pack_share, &p);
+    c->stats.load.pack_us += 1e-3 * (double)(clock_ns() - start);
+    c->stats.load.packed_bytes += (size_t)p.n * w->row_bytes;
+    *w2 = v;
+    w2->data = dst;
+    return p.is_bad ? CHIMERE_ENUMERIC : 0;
+}

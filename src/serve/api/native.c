@@ -69,17 +69,19 @@ static void put_vllm(struct buf *out, const char *name, const char *labels, cons
 static void put_tier(struct buf *out, const struct backend *b) {
     struct tier_stats t;
     const struct model *m = b->model ? b->model->m : NULL;
-    if (!m || !m->weights.experts.tier) return;
-    tier_stats(m->weights.experts.tier, &t);
-    put_gauge(out, "experts_pooled", "experts that memory holds", b->name, (double)t.n_slot);
-    put_gauge(out, "experts", "experts of all layers, the others are on disk", b->name,
-              (double)t.n_expert);
-    put_gauge(out, "expert_hits", "experts that a batch found in memory", b->name, (double)t.n_hit);
-    put_gauge(out, "expert_misses", "experts that a batch read from disk", b->name,
+    if (!m || !experts_stats(&m->weights.experts, &t)) return;
+    put_gauge(out, "experts_pooled", "experts that the pool holds, in memory or on the GPU",
+              b->name, (double)t.n_slot);
+    put_gauge(out, "experts", "experts of all layers, the others are on disk or in host memory",
+              b->name, (double)t.n_expert);
+    put_gauge(out, "expert_hits", "experts that a batch found in the pool", b->name,
+              (double)t.n_hit);
+    put_gauge(out, "expert_misses", "experts that a batch read from disk or host memory", b->name,
               (double)t.n_miss);
     put_gauge(out, "expert_passes", "layers times batches", b->name, (double)t.n_pass);
-    put_gauge(out, "expert_read_bytes", "bytes of experts read from disk", b->name,
+    put_gauge(out, "expert_read_bytes", "bytes of experts read from disk or host memory", b->name,
               (double)t.n_bytes);
+    if (t.is_device) return;
     put_gauge(out, "expert_read_ms", "time with reads of experts under way", b->name,
               (double)t.busy_ns * 1e-6);
     put_gauge(out, "expert_wait_ms", "time that computing waited for experts", b->name,

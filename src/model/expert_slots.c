@@ -1,0 +1,205 @@
+/* expert_slots.c: the memory of experts in slots: pinned records, slots, the shared stage, directories. */
+#include "model/expert_slots.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "format/quant.h"
+
+enum { ALIGN = 256 };
+
+struct slot_layer {
+    struct moe_pool pool;
+    struct weight *part[3]; /* views: gate, up, down of the model */
+    char *host;             /* owned by the device: all experts, its pinned memory */
+    size_t host_at[3];
+    void *memory; /* owned by the device: slots and directory */
+};
+
+struct expert_slots {
+    struct dev *d; /* borrowed */
+    int32_t n_layer, n_expert;
+    struct slot_layer *layers; /* owned [n_layer] */
+    struct moe_counts *counts; /* owned by d, pinned [n_layer] */
+    void *stage;               /* owned by d */
+    uint64_t n_slot, n_all;    /* of all layers */
+    uint64_t bytes;            /* of the slots */
+};
+
+static size_t aligned(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
+
+bool expert_slots_are_possible(const struct dev *d, const struct hparams *hp) {
+    return d->ops->pack && hp->moe.n_expert > 0;
+}
+
+static int32_t slots_of(const struct hparams *hp, double share) {
+    int32_t n = (int32_t)(share * hp->moe.n_expert);
+    return n > hp->moe.n_used ? n : hp->moe.n_used;
+}
+
+/* Each part of a layer's slots is aligned, and so is its directory; hence a bound on the bytes per layer. */
+static uint64_t layer_bytes(const struct hparams *hp, uint64_t in_form, int32_t n_slot) {
+    uint64_t n = (uint64_t)hp->moe.n_expert;
+    return (in_form + n - 1) / n * (uint64_t)n_slot + 32 * n + 16 * (uint64_t)ALIGN;
+}
+
+uint64_t expert_slots_bytes(const struct hparams *hp, const uint64_t *in_form, int32_t n_layer,
+                            double share) {
+    uint64_t n = 0, most = 0;
+    for (int32_t i = 0; i < n_layer; i++) {
+        if (in_form[i]) n += layer_bytes(hp, in_form[i], slots_of(hp, share));
+        most = in_form[i] > most ? in_form[i] : most;
+    }
+    return n + most; /* with the stage */
+}
+
+static struct weight stack_of(const struct weight *w, int32_t n) {
+    struct weight s = *w;
+    s.n_mat = n;
+    return s;
+}
+
+/* The bytes of n_mat matrices of each part, in the device's form; at[i]: offset of part i. */
+static size_t place(struct dev *d, struct weight *const part[3], int32_t n_mat, size_t at[3]) {
+    size_t n = 0;
+    for (int i = 0; i < 3; i++) {
+        at[i] = n;
+        if (!part[i] || !part[i]->data) continue;
+        struct weight w = stack_of(part[i], n_mat);
+        n += aligned(d->ops->prepared_bytes(d, &w));
+    }
+    return n;
+}
+
+static int add_layer(struct expert_slots *s, struct slot_layer *l, int32_t n_slot, struct err *e) {
+    const struct ops *ops = s->d->ops;
+    size_t at[3], bytes = place(s->d, l->part, n_slot, at);
+    l->host = ops->host_alloc(s->d, place(s->d, l->part, s->n_expert, l->host_at));
+    l->memory = ops->alloc(s->d, bytes + ops->pool_bytes(s->n_expert, n_slot));
+    if (!l->host)
+        return err_set(e, CHIMERE_ENOMEM, "experts: the machine refused pinned memory for them");
+    if (!l->memory) return err_set(e, CHIMERE_ENOMEM, "experts: no memory for their slots");
+    l->pool.n_slot = n_slot;
+    l->pool.directory = (char *)l->memory + bytes;
+    for (int i = 0; i < 3; i++)
+        if (l->part[i] && l->part[i]->data) {
+            l->pool.slot[i] = stack_of(l->part[i], n_slot);
+            l->pool.slot[i].data = (char *)l->memory + at[i];
+        }
+    s->n_slot += (uint64_t)n_slot;
+    s->n_all += (uint64_t)s->n_expert;
+    s->bytes += bytes;
+    return 0;
+}
+
+/* The stage has room for the largest layer; a layer places its parts there as in host memory. */
+static int add_stage(struct expert_slots *s, struct err *e) {
+    size_t most = 0, at[3];
+    for (int32_t il = 0; il < s->n_layer; il++) {
+        size_t n = place(s->d, s->layers[il].part, s->n_expert, at);
+        most = n > most ? n : most;
+    }
+    s->stage = s->d->ops->alloc(s->d, most);
+    if (!s->stage) return err_set(e, CHIMERE_ENOMEM, "experts: no memory for their stage");
+    for (int32_t il = 0; il < s->n_layer; il++) {
+        struct slot_layer *l = &s->layers[il];
+        for (int i = 0; i < 3; i++)
+            if (l->part[i] && l->part[i]->data) {
+                l->pool.stage[i] = stack_of(l->part[i], s->n_expert);
+                l->pool.stage[i].data = (char *)s->stage + l->host_at[i];
+            }
+    }
+    return 0;
+}
+
+/* The largest share of the experts whose slots take at most device_bytes; below 0: none. */
+static double largest_share(const struct expert_slots *s, const struct hparams *hp,
+                            const uint64_t *form, uint64_t device_bytes) {
+    if (expert_slots_bytes(hp, form, s->n_layer, 0) > device_bytes) return -1;
+    for (int32_t n = hp->moe.n_expert; n > 0; n--) {
+        double share = (n + 0.5) / hp->moe.n_expert;
+        if (expert_slots_bytes(hp, form, s->n_layer, share) <= device_bytes) return share;
+    }
+    return 0;
+}
+
+static int fill(struct expert_slots *s, const struct hparams *hp,
+                const struct tier_layer_weights *layer, uint64_t device_bytes, struct err *e) {
+    uint64_t *form = mem_alloc_array((size_t)s->n_layer, sizeof *form);
+    s->layers = mem_alloc_array((size_t)s->n_layer, sizeof *s->layers);
+    s->counts = s->d->ops->host_alloc(s->d, (size_t)s->n_layer * sizeof *s->counts);
+    int rc = form && s->layers && s->counts ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (int32_t il = 0; !rc && il < s->n_layer; il++) {
+        size_t at[3];
+        for (int i = 0; i < 3; i++) s->layers[il].part[i] = layer[il].part[i];
+        form[il] = place(s->d, s->layers[il].part, s->n_expert, at);
+    }
+    double share = rc ? 0 : largest_share(s, hp, form, device_bytes);
+    if (share < 0)
+        rc = err_set(e, CHIMERE_ELIMIT,
+                     "experts: expected device memory of at least %llu bytes for them, got %llu",
+                     (unsigned long long)expert_slots_bytes(hp, form, s->n_layer, 0),
+                     (unsigned long long)device_bytes);
+    for (int32_t il = 0; !rc && il < s->n_layer; il++) {
+        s->layers[il].pool.counts = &s->counts[il];
+        if (form[il]) rc = add_layer(s, &s->layers[il], slots_of(hp, share), e);
+    }
+    mem_free(form);
+    return rc ? rc : add_stage(s, e);
+}
+
+int expert_slots_new(struct expert_slots **out, const struct hparams *hp, struct dev *d,
+                     const struct tier_layer_weights *layer, int32_t n_layer, uint64_t device_bytes,
+                     struct err *e) {
+    struct expert_slots *s = *out = mem_zalloc(sizeof *s);
+    if (!s) return err_set(e, CHIMERE_ENOMEM, "out of memory for experts");
+    *s = (struct expert_slots){.d = d, .n_layer = n_layer, .n_expert = hp->moe.n_expert};
+    int rc = fill(s, hp, layer, device_bytes, e);
+    if (rc) {
+        expert_slots_free(s);
+        *out = NULL;
+    }
+    return rc;
+}
+
+void expert_slots_free(struct expert_slots *s) {
+    if (!s) return;
+    const struct ops *ops = s->d->ops;
+    if (s->stage) ops->free(s->d, s->stage);
+    for (int32_t il = 0; s->layers && il < s->n_layer; il++) {
+        if (s->layers[il].memory) ops->free(s->d, s->layers[il].memory);
+        if (s->layers[il].host) ops->host_free(s->d, s->layers[il].host);
+    }
+    if (s->counts) ops->host_free(s->d, s->counts);
+    mem_free(s->layers);
+    mem_free(s);
+}
+
+int expert_slots_pack(struct expert_slots *s, int32_t il, struct weight *m) {
+    struct slot_layer *l = &s->layers[il];
+    for (int i = 0; i < 3; i++) {
+        if (l->part[i] != m) continue;
+        struct weight ready;
+        int rc = s->d->ops->pack(s->d, m, l->host + l->host_at[i], &ready);
+        if (rc) return rc;
+        *m = ready;
+        l->pool.slot[i].layout = l->pool.stage[i].layout = ready.layout;
+        return 0;
+    }
+    return CHIMERE_EINTERNAL;
+}
+
+const struct moe_pool *expert_slots_pool(const struct expert_slots *s, int32_t il) {
+    return il < s->n_layer && s->layers[il].memory ? &s->layers[il].pool : NULL;
+}
+
+void expert_slots_stats(const struct expert_slots *s, struct tier_stats *out) {
+    *out = (struct tier_stats){
+        .n_slot = s->n_slot, .n_expert = s->n_all, .pool_bytes = s->bytes, .is_device = true};
+    for (int32_t il = 0; il < s->n_layer; il++) {
+        const struct moe_counts *n = &s->counts[il];
+        out->n_hit += __atomic_load_n(&n->n_hit, __ATOMIC_RELAXED);
+        out->n_miss += __atomic_load_n(&n->n_miss, __ATOMIC_RELAXED);
+        out->n_pass += __atomic_load_n(&n->n_pass, __ATOMIC_RELAXED);
+        out->n_bytes += __atomic_load_n(&n->n_bytes, __ATOMIC_RELAXED);
+    }
+}
