@@ -227,7 +227,7 @@ static int open_planned(struct model **m, struct memory_plan *plan, struct dev *
     if (rc != CHIMERE_ENOMEM || !plan->slot_bytes) return rc;
     log_warn("%s; whole layers stay on the processor", e->text);
     struct load_params other = *p;
-    other.plan.no_slots = true;
+    other.plan.expert_slots = false;
     rc = make_plan(plan, dev, &other, false, e);
     return rc ? rc : open_model(m, p, dev, plan, e);
 }

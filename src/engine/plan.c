@@ -357,7 +357,7 @@ static bool choose_placed(struct memory_plan *p, struct blueprint *b,
     if (!b->dev) return !want->in_memory && choose_pool(p, b, want);
     if (want->fix_cpu_moe || !b->n_moe) return false;
     b->uses_slots =
-        !want->no_slots && !b->has_expert_bias && expert_slots_are_possible(b->dev, &b->m->hp);
+        want->expert_slots && !b->has_expert_bias && expert_slots_are_possible(b->dev, &b->m->hp);
     if (b->uses_slots && choose(p, b, want)) return true;
     b->uses_slots = false;
     b->n_cpu_most = b->n_moe;

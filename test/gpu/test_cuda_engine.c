@@ -61,7 +61,7 @@ static int plan(struct memory_plan *out, uint64_t vram, int64_t n_ctx, int32_t n
                             .budget_bytes = (uint64_t)64 << 30,
                             .dev = d,
                             .vram_bytes = vram,
-                            .no_slots = n_cpu_moe != IN_SLOTS,
+                            .expert_slots = n_cpu_moe == IN_SLOTS,
                             .fix_cpu_moe = n_cpu_moe >= 0,
                             .n_cpu_moe = n_cpu_moe};
     engine_defaults(&p.engine);

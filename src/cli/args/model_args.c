@@ -127,7 +127,7 @@ int model_args_open_planned(const struct cfg *c, const struct plan_params *want,
     p.budget_bytes = cfg_is_set(c, "ram") ? cfg_bytes(c, "ram") : 0;
     p.fix_cpu_moe = cfg_is_set(c, "n-cpu-moe");
     p.n_cpu_moe = p.fix_cpu_moe ? (int32_t)cfg_int(c, "n-cpu-moe") : 0;
-    p.no_slots = !cfg_bool(c, "expert-slots");
+    p.expert_slots = cfg_bool(c, "expert-slots");
     rc = plan_make(plan, path, &p, e);
     if (!rc) rc = open_model(c, path, *dev, plan_placement(plan), m, e);
     if (rc) (*dev)->ops->close(*dev);
