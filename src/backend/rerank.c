@@ -149,8 +149,8 @@ int rerank_open(struct rerank **out, struct model *m, const struct tok *tok, int
     *out = NULL;
     if (hp->pooling != POOL_RANK) {
         err_set(e, CHIMERE_EUNSUPPORTED, "%s scores no pairs of texts", m->name);
-        err_hint(e, "a reranker is expected: BERT or RoBERTa for sequence classification with one "
-                    "label, or Qwen3-Reranker");
+        err_hint(e, "a reranker is expected: BERT, RoBERTa, DistilBERT or ModernBERT for sequence "
+                    "classification with one label, or Qwen3-Reranker");
         return CHIMERE_EUNSUPPORTED;
     }
     struct rerank *r = mem_zalloc(sizeof *r);

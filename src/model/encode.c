@@ -112,49 +112,47 @@ static int load_batch(struct forward *f, const struct encode_text *texts, int32_
     return 0;
 }
 
-/* One score per text: the classifier of the first row (after a dense layer and tanh, if the model has them). */
-static int rank(struct forward *f, int32_t n_text, float *out, struct err *e) {
-    const struct global_weights *g = &f->m->weights.global;
-    const struct ops *ops = f->d->ops;
-    int64_t d = f->m->hp.n_embd;
-    if (!g->cls_out.data)
-        return err_set(e, CHIMERE_EUNSUPPORTED, "this model has no relevance head");
-    float *rows = f->picked;
-    if (g->cls.data) {
-        struct linear_out o = fwd_out(&g->cls, g->cls_b, f->h, d);
-        ops->linear(f->d, &o, 1, rows, d, n_text);
-        float *host = mem_alloc((size_t)(n_text * d) * sizeof(float));
-        if (!host) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-        ops->download(f->d, host, f->h, (size_t)(n_text * d) * sizeof(float));
-        for (int64_t i = 0; i < n_text * d; i++) host[i] = tanhf(host[i]);
-        ops->upload(f->d, rows, host, (size_t)(n_text * d) * sizeof(float));
-        mem_free(host);
-    }
-    struct linear_out o = fwd_out(&g->cls_out, g->cls_out_b, f->h, 1);
-    ops->linear(f->d, &o, 1, rows, d, n_text);
-    float scores[FORWARD_MAX_RUNS];
-    ops->download(f->d, scores, f->h, (size_t)n_text * sizeof(float));
-    for (int32_t i = 0; i < n_text; i++) out[(int64_t)i * d] = scores[i];
-    return 0;
-}
-
-static void pool_rows(const struct forward *f, const float *x, float *out) {
+/* Writes one row per text, of the rows x, to out; both are on the host. */
+static void pool_rows(const struct forward *f, enum pooling kind, const float *x, float *out) {
     int64_t d = f->m->hp.n_embd;
     for (int32_t i = 0; i < f->n_span; i++) {
         const struct span *s = &f->spans[i];
         const float *first = x + s->row * d;
         float *o = out + i * d;
-        if (f->m->hp.pooling == POOL_MEAN) {
+        if (kind == POOL_MEAN) {
             for (int64_t j = 0; j < d; j++) {
                 double sum = 0;
                 for (int32_t t = 0; t < s->n_tok; t++) sum += first[t * d + j];
                 o[j] = (float)(sum / s->n_tok);
             }
         } else {
-            const float *row = f->m->hp.pooling == POOL_LAST ? first + (s->n_tok - 1) * d : first;
+            const float *row = kind == POOL_LAST ? first + (s->n_tok - 1) * d : first;
             memcpy(o, row, (size_t)d * sizeof(float));
         }
     }
+}
+
+/* One score per text: the classifier of its pooled row f->picked, after a dense layer and a norm if the model has them. */
+static int rank(struct forward *f, int32_t n_text, float *out, struct err *e) {
+    const struct global_weights *g = &f->m->weights.global;
+    const struct hparams *hp = &f->m->hp;
+    const struct ops *ops = f->d->ops;
+    int64_t d = hp->n_embd;
+    float *rows = f->picked, scores[FORWARD_MAX_RUNS];
+    if (!g->cls_out.data)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "this model has no relevance head");
+    if (g->cls.data) {
+        const struct linear_out o = fwd_out(&g->cls, g->cls_b, f->h, d);
+        ops->linear(f->d, &o, 1, rows, d, n_text);
+        ops->act_mul(f->d, rows, f->h, NULL, n_text * d, hp->rank_act);
+    }
+    if (g->cls_norm)
+        ops->layer_norm(f->d, rows, rows, g->cls_norm, g->cls_norm_b, n_text, d, hp->eps);
+    const struct linear_out o = fwd_out(&g->cls_out, g->cls_out_b, f->h, 1);
+    ops->linear(f->d, &o, 1, rows, d, n_text);
+    ops->download(f->d, scores, f->h, (size_t)n_text * sizeof(float));
+    for (int32_t i = 0; i < n_text; i++) out[(int64_t)i * d] = scores[i];
+    return 0;
 }
 
 int forward_encode(struct forward *f, const struct encode_text *texts, int32_t n_text, float *out,
@@ -183,7 +181,8 @@ int forward_encode(struct forward *f, const struct encode_text *texts, int32_t n
     if (g->output_norm) norm(f, f->x, g->output_norm, g->output_norm_b);
     rc = ops->status(f->d, e);
     if (rc) return rc;
-    if (hp->pooling == POOL_RANK) {
+    bool ranks = hp->pooling == POOL_RANK;
+    if (ranks && hp->rank_pooling == POOL_CLS) {
         for (int32_t i = 0; i < n_text; i++) f->rows[i] = f->spans[i].row;
         ops->gather_rows(f->d, f->picked, f->x, f->rows, n_text, d);
         return rank(f, n_text, out, e);
@@ -191,7 +190,9 @@ int forward_encode(struct forward *f, const struct encode_text *texts, int32_t n
     float *host = mem_alloc((size_t)(f->n_tok * d) * sizeof(float));
     if (!host) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     ops->download(f->d, host, f->x, (size_t)(f->n_tok * d) * sizeof(float));
-    pool_rows(f, host, out);
+    pool_rows(f, ranks ? hp->rank_pooling : hp->pooling, host, out);
     mem_free(host);
-    return 0;
+    if (!ranks) return 0;
+    ops->upload(f->d, f->picked, out, (size_t)(n_text * d) * sizeof(float));
+    return rank(f, n_text, out, e);
 }

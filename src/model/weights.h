@@ -17,7 +17,7 @@ struct global_weights {
     struct weight meta_embd;          /* rows that precede every sequence; layout 0 */
     struct weight ple_embd, ple_proj; /* per-layer embeddings: a table (layout 0), a projection */
     const float *fc_norm, *output_norm, *output_norm_b, *embd_norm, *embd_norm_b, *rope_freqs,
-        *cls_b, *cls_out_b, *rel_bias, *ple_norm;
+        *cls_b, *cls_norm, *cls_norm_b, *cls_out_b, *rel_bias, *ple_norm;
 };
 
 struct layer_weights {

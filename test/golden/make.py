@@ -108,11 +108,16 @@ FAMILIES['bert_roberta'] = (lambda: T.XLMRobertaModel(T.XLMRobertaConfig(**encod
 FAMILIES['bertrank_roberta'] = (lambda: T.XLMRobertaForSequenceClassification(T.XLMRobertaConfig(**encoder, type_vocab_size=1, num_labels=1)), False)
 FAMILIES['bert_distil'] = (lambda: T.DistilBertModel(T.DistilBertConfig(vocab_size=VOCAB, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=256)), False)
 
+FAMILIES['bertrank_distil'] = (lambda: T.DistilBertForSequenceClassification(T.DistilBertConfig(vocab_size=VOCAB, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=256, num_labels=1)), False)
+
 # Published values of the fields that make these encoders differ; the window and the number of positions are smaller.
 small_encoder = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=48)
+def modern_ranker(pooling): return T.ModernBertForSequenceClassification(T.ModernBertConfig(**dict(small_encoder, num_hidden_layers=2), max_position_embeddings=256, local_attention=16, pad_token_id=0, bos_token_id=1, eos_token_id=1, cls_token_id=1, sep_token_id=1, classifier_pooling=pooling, num_labels=1))
 ENCODERS = {
     'bert_mpnet': lambda: T.MPNetModel(T.MPNetConfig(**dict(small_encoder, num_hidden_layers=2), max_position_embeddings=258, layer_norm_eps=1e-5, pad_token_id=1)),
     'bert_nomic': lambda: T.NomicBertModel(T.NomicBertConfig(**dict(small_encoder, num_hidden_layers=2), max_position_embeddings=256, rope_parameters=dict(rope_type='default', rope_theta=1000.0))),
+    'bertrank_modern': lambda: modern_ranker('mean'),
+    'bertrank_modern_cls': lambda: modern_ranker('cls'),
     'bert_modern': lambda: T.ModernBertModel(T.ModernBertConfig(**small_encoder, max_position_embeddings=256, local_attention=16, pad_token_id=0, bos_token_id=1, eos_token_id=1, cls_token_id=1, sep_token_id=1)),
     'bert_jina2': lambda: jina.JinaBert(T.BertConfig(**dict(small_encoder, num_hidden_layers=2, num_attention_heads=6, hidden_size=48), max_position_embeddings=256)),
     'bert_jina3': lambda: T.JinaEmbeddingsV3Model(T.JinaEmbeddingsV3Config(**dict(small_encoder, num_hidden_layers=2), max_position_embeddings=256, rope_parameters=dict(rope_type='default', rope_theta=20000.0))),

@@ -123,8 +123,9 @@ struct hparams {
         int64_t n_in;                           /* floats of all taps of a token */
     } dflash;
     bool is_causal;
-    enum pooling pooling;
-    int32_t n_token_type; /* encoders */
+    enum pooling pooling, rank_pooling; /* rank_pooling: of a classifier, POOL_CLS or POOL_MEAN */
+    enum act rank_act;                  /* after a classifier's dense layer */
+    int32_t n_token_type;               /* encoders */
     bool norm_first;  /* encoders: blocks read normalized rows; else their sums are normalized */
     bool is_up_fused; /* ffn_up has the gate's rows, then its own */
     enum position_bias position_bias;

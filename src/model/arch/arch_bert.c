@@ -44,6 +44,15 @@ static const struct tensor_row rows_mpnet[] = {
     ENCODER_BLOCKS(BERT "attention.attn.o", BERT "intermediate.dense", BERT "output.dense"),
     ENCODER_NORMS(BERT "attention.LayerNorm", BERT "output.LayerNorm"), ROWS_END};
 
+static const struct tensor_row rows_distil_globals[] = {
+    ENCODER_EMBEDDINGS("embeddings.LayerNorm"),
+    ENCODER_POSITIONS("embeddings.position_embeddings.weight"),
+    ENCODER_OR("cls.weight", "pre_classifier.weight", NULL, cls, false, D_EMBD, D_EMBD),
+    ENCODER_OR("cls.bias", "pre_classifier.bias", NULL, cls_b, true, D_EMBD, D_NONE),
+    ENCODER_OR("cls.output.weight", "classifier.weight", NULL, cls_out, false, D_EMBD, D_ONE),
+    ENCODER_OR("cls.output.bias", "classifier.bias", NULL, cls_out_b, true, D_ONE, D_NONE),
+    ROWS_END};
+
 #define DISTIL "transformer.layer.%d."
 static const struct tensor_row rows_distilbert[] = {
     ENCODER_QKV(DISTIL "attention.q_lin", DISTIL "attention.k_lin", DISTIL "attention.v_lin"),
@@ -104,7 +113,8 @@ static int derive_roberta(const json_t *config, struct gguf_writer *w, struct er
 }
 
 static int derive_distilbert(const json_t *config, struct gguf_writer *w, struct err *e) {
-    return arch_encoder_put_pooling(config, "bert", false, w, e);
+    if (has_classifier(config)) gguf_put_str(w, "bert.classifier.activation", "relu", 4);
+    return arch_encoder_put_pooling(config, "bert", true, w, e);
 }
 
 /* Its first position is 2, whatever the padding token is. */
@@ -140,6 +150,30 @@ int arch_encoder_read(struct hparams *hp, const struct gguf *g, struct err *e) {
     /* Rerankers from llama.cpp's converter have the classifier but no pooling key. */
     if (hp->pooling == POOL_NONE)
         hp->pooling = gguf_find_tensor(g, "cls.output.weight") ? POOL_RANK : POOL_MEAN;
+    hp->rank_pooling = POOL_CLS;
+    hp->rank_act = ACT_TANH;
+    return 0;
+}
+
+int arch_encoder_read_rank(struct hparams *hp, const struct gguf *g, struct err *e) {
+    int32_t kind = (int32_t)hp->rank_pooling;
+    int rc = key_i32(hp, g, "classifier.pooling_type", false, POOL_MEAN, POOL_CLS, &kind, e);
+    hp->rank_pooling = (enum pooling)kind;
+    return rc;
+}
+
+/* DistilBERT's classifier differs from BERT's in its activation. */
+static int read_bert(struct hparams *hp, const struct gguf *g, struct err *e) {
+    int rc = arch_encoder_read(hp, g, e);
+    const struct gguf_kv *kv = key_find(hp, g, "classifier.activation");
+    struct slice name;
+    uint64_t at = 0;
+    if (rc || !kv) return rc;
+    bool known = gguf_next_str(kv, &at, &name) && name.n == 4;
+    if (known && memcmp(name.p, "relu", 4) == 0) hp->rank_act = ACT_RELU;
+    else if (!known || memcmp(name.p, "tanh", 4) != 0)
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "key bert.classifier.activation: expected relu or tanh");
     return 0;
 }
 
@@ -153,7 +187,7 @@ static const char *const hf_roberta[] = {"roberta", "xlm-roberta", "camembert", 
 static const char *const hf_distilbert[] = {"distilbert", NULL};
 static const char *const hf_mpnet[] = {"mpnet", NULL};
 static const struct tensor_row *const t_bert[] = {rows_globals, rows_bert, NULL};
-static const struct tensor_row *const t_distilbert[] = {rows_globals, rows_distilbert, NULL};
+static const struct tensor_row *const t_distilbert[] = {rows_distil_globals, rows_distilbert, NULL};
 static const struct tensor_row *const t_mpnet[] = {rows_globals, rows_buckets, rows_mpnet, NULL};
 
 #define FIELDS                                                                                     \
@@ -171,7 +205,7 @@ const struct arch arch_bert = {.name = "bert",
                                .keys = keys,
                                .fields = FIELDS,
                                .derive = derive,
-                               .read = arch_encoder_read,
+                               .read = read_bert,
                                .suits = has_positions};
 /* Converted files have BERT's form; only the checkpoints differ. */
 const struct arch arch_roberta = {.name = "bert",
@@ -180,7 +214,7 @@ const struct arch arch_roberta = {.name = "bert",
                                   .keys = keys_roberta,
                                   .fields = FIELDS,
                                   .derive = derive_roberta,
-                                  .read = arch_encoder_read};
+                                  .read = read_bert};
 const struct arch arch_distilbert = {
     .name = "bert",
     .hf_model_types = hf_distilbert,
@@ -189,7 +223,7 @@ const struct arch arch_distilbert = {
     .fields = "activation=gelu sinusoidal_pos_embds=false qa_dropout seq_classif_dropout "
               "position_embedding_type=absolute tie_weights_ output_past",
     .derive = derive_distilbert,
-    .read = arch_encoder_read};
+    .read = read_bert};
 /* llama.cpp has no format for it; keys and names are those of bert, and attn_rel_b. */
 const struct arch arch_mpnet = {.name = "mpnet",
                                 .hf_model_types = hf_mpnet,

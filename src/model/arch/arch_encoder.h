@@ -88,6 +88,8 @@
 
 /* Attention and a dense feed-forward block per layer; neither positions nor windows. */
 int arch_encoder_read(struct hparams *hp, const struct gguf *g, struct err *e);
+/* Reads classifier.pooling_type into hp, which holds the family's default. */
+int arch_encoder_read_rank(struct hparams *hp, const struct gguf *g, struct err *e);
 /* attention.causal and pooling_type; a classifier is refused unless the family has rows for it. */
 int arch_encoder_put_pooling(const json_t *config, const char *arch, bool ranks,
                              struct gguf_writer *w, struct err *e);

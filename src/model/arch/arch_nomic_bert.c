@@ -38,6 +38,12 @@ static const struct tensor_row rows_modern_globals[] = {
     GVEC("token_embd_norm.bias", "embeddings.norm.bias", embd_norm_b, TS_OPTIONAL, TF_NONE, D_EMBD),
     GVEC("output_norm.weight", "final_norm.weight", output_norm, 0, TF_NONE, D_EMBD),
     GVEC("output_norm.bias", "final_norm.bias", output_norm_b, TS_OPTIONAL, TF_NONE, D_EMBD),
+    ENCODER_OR("cls.weight", "head.dense.weight", NULL, cls, false, D_EMBD, D_EMBD),
+    ENCODER_OR("cls.bias", "head.dense.bias", NULL, cls_b, true, D_EMBD, D_NONE),
+    ENCODER_OR("cls.norm.weight", "head.norm.weight", NULL, cls_norm, true, D_EMBD, D_NONE),
+    ENCODER_OR("cls.norm.bias", "head.norm.bias", NULL, cls_norm_b, true, D_EMBD, D_NONE),
+    ENCODER_OR("cls.output.weight", "classifier.weight", NULL, cls_out, false, D_EMBD, D_ONE),
+    ENCODER_OR("cls.output.bias", "classifier.bias", NULL, cls_out_b, true, D_ONE, D_NONE),
     ROWS_END};
 /* The first layer reads the embedding's norm and has none of its own. */
 static const struct tensor_row rows_modern[] = {
@@ -127,7 +133,9 @@ static int derive_modern(const json_t *config, struct gguf_writer *w, struct err
     if (n)
         gguf_put_array(w, "modern-bert.attention.sliding_window_pattern", GGUF_BOOL, windowed, n);
     else gguf_put_u32(w, "modern-bert.attention.sliding_window_pattern", (uint32_t)period);
-    return arch_encoder_put_pooling(config, "modern-bert", false, w, e);
+    bool by_mean = arch_config_is(config, "classifier_pooling", "mean");
+    gguf_put_u32(w, "modern-bert.classifier.pooling_type", by_mean ? POOL_MEAN : POOL_CLS);
+    return arch_encoder_put_pooling(config, "modern-bert", true, w, e);
 }
 
 static int read_nomic(struct hparams *hp, const struct gguf *g, struct err *e) {
@@ -155,6 +163,9 @@ static int read_modern(struct hparams *hp, const struct gguf *g, struct err *e) 
     hp->rope_base_window = hp->rope_base;
     if (!rc) rc = key_f32(hp, g, "rope.freq_base_swa", false, 1, 1e12, &hp->rope_base_window, e);
     hp->norm_first = hp->is_up_fused = true;
+    hp->rank_pooling = POOL_MEAN; /* files of llama.cpp do not name it */
+    hp->rank_act = ACT_GELU_ERF;
+    if (!rc) rc = arch_encoder_read_rank(hp, g, e);
     list = key_find(hp, g, "attention.sliding_window_pattern");
     bool has_list = list && list->type == GGUF_ARR;
     if (!rc && !has_list)
@@ -206,8 +217,9 @@ const struct arch arch_modern_bert = {
     .tensors = t_modern,
     .keys = keys_modern,
     .fields = "hidden_activation=gelu layer_types global_attn_every_n_layers norm_bias "
-              "attention_bias mlp_bias mlp_dropout decoder_bias classifier_pooling classifier_bias "
-              "classifier_activation deterministic_flash_attn sparse_prediction "
+              "attention_bias mlp_bias mlp_dropout decoder_bias classifier_pooling=cls|mean "
+              "classifier_bias "
+              "classifier_activation=gelu deterministic_flash_attn sparse_prediction "
               "sparse_pred_ignore_index initializer_cutoff_factor reference_compile "
               "repad_logits_with_grad position_embedding_type layer_norm_eps causal_mask=false "
               "compile_mode rope:full_attention rope:sliding_attention",
