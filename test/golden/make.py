@@ -6,7 +6,8 @@ Usage: make.py OUT_DIR [FAMILY ...]   (torch and transformers of requirements.tx
        make.py --folder HF_DIR --check CHIMERE
 
 --config takes a published config.json, scales it down and keeps every other field. --check converts the
-result (or the checkpoint of --folder) with the given program and compares logits at all positions.
+result (or the checkpoint of --folder) with the given program and compares logits at all positions;
+of encoders, the vectors or scores of three texts.
 
 Weights come from a counter-based generator that test_golden.c repeats bit for bit, so that only the
 configuration, the list of tensors and the logits are kept: NAME.json, NAME.logits (little-endian f32,
@@ -277,7 +278,8 @@ SIZES = dict(hidden_size=64, intermediate_size=96, num_attention_heads=8, head_d
              n_routed_experts=lambda n: min(n, 8), num_experts_per_tok=lambda n: min(n, 4), mamba_n_heads=8, mamba_d_head=16, mamba_d_state=16,
              mamba_num_heads=8, mamba_head_dim=16, ssm_state_size=16, mamba_chunk_size=32, chunk_size=32, moe_shared_expert_intermediate_size=32,
              linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16, conv_L_cache=lambda n: n,
-             max_window_layers=lambda n: min(n, 3), block_ff_dim=96, num_dense_layers=lambda n: min(n, 2), pad_token_id=0)
+             max_window_layers=lambda n: min(n, 3), block_ff_dim=96, num_dense_layers=lambda n: min(n, 2),
+             dim=64, hidden_dim=96, n_heads=8, n_layers=lambda n: min(n, 6))
 
 def shrink(config):
     """The configuration with tiny sizes and all other fields as published."""
@@ -286,12 +288,15 @@ def shrink(config):
     many = c.get('num_attention_heads') == c.get('num_key_value_heads')
     for key, to in SIZES.items():
         if isinstance(c.get(key), int) and not isinstance(c[key], bool): c[key] = to(c[key]) if callable(to) else to
-    if many: c['num_key_value_heads'] = c['num_attention_heads']
-    n = c['num_hidden_layers']
+    if many and 'num_key_value_heads' in c: c['num_key_value_heads'] = c['num_attention_heads']
+    n = c.get('num_hidden_layers', c.get('n_layers'))
     for key in ('layer_types', 'layers_block_type'):
         if isinstance(c.get(key), list): c[key] = c[key][:n]
     if isinstance(c.get('hybrid_override_pattern'), str): c['hybrid_override_pattern'] = c['hybrid_override_pattern'][:n]
-    for key in ('bos_token_id', 'eos_token_id'): c[key] = 1
+    # some count positions from the padding token's id
+    if isinstance(c.get('pad_token_id'), int): c['pad_token_id'] = int('roberta' in c['model_type'] or c['model_type'] == 'mpnet')
+    for key in ('bos_token_id', 'eos_token_id', 'cls_token_id', 'sep_token_id'):
+        if key in c or key[:3] in ('bos', 'eos'): c[key] = 1
     for key in ('torch_dtype', 'dtype', 'quantization_config', 'auto_map'): c.pop(key, None)
     return c
 
@@ -299,10 +304,23 @@ ZERO_CENTRED = ('qwen3_next', 'qwen3_5', 'gemma')
 def is_zero_centred(config):
     return any(str(c.get('model_type')).startswith(ZERO_CENTRED) for c in (config, config.get('text_config') or {}))
 
+def class_of(config):
+    kinds = config.get('architectures') or ['']
+    if kinds[0].endswith('ForSequenceClassification'): return T.AutoModelForSequenceClassification
+    return T.AutoModel if 'bert' in config['model_type'] or config['model_type'] in ('mpnet', 'jina_embeddings_v3') else T.AutoModelForCausalLM
+
 def from_config(path):
     config = shrink(json.load(open(path)))
     kind = config.pop('model_type')
-    return T.AutoModelForCausalLM.from_config(T.AutoConfig.for_model(kind, **config), dtype=torch.float32, attn_implementation='eager')
+    return class_of(dict(config, model_type=kind)).from_config(T.AutoConfig.for_model(kind, **config), dtype=torch.float32, attn_implementation='eager')
+
+CUTS = [(0, 1), (1, 38), (38, 199)]  # of the tokens: the texts that encoders read
+
+def encoded(m, ids, segments=True):
+    """The score of a text, or the mean of its rows."""
+    more = dict(token_type_ids=torch.tensor([[int(segments and i > len(ids) // 2) for i in range(len(ids))]])) if getattr(m.config, 'type_vocab_size', 1) > 1 else {}
+    with torch.no_grad(): y = m(torch.tensor([ids]), **more)
+    return (y.logits[0] if hasattr(y, 'logits') else y.last_hidden_state[0].mean(0)).float().numpy()
 
 def byte_tokenizer(path, n_vocab):
     """A vocabulary of single characters, as conversion wants one."""
@@ -315,17 +333,26 @@ def check(program, folder, m, published=None):
     import subprocess
     n_vocab = m.config.get_text_config().vocab_size
     ids = [int(x) for x in values('tokens', [N_TOK], n_vocab / 2, n_vocab / 2).clip(0, n_vocab - 1)]
-    with torch.no_grad(): want = m(torch.tensor([ids])).logits[0].float().numpy()
+    encodes = not type(m).__name__.endswith(('ForCausalLM', 'ForConditionalGeneration', 'LMHeadModel'))
+    if encodes: ids = [2 if i == m.config.pad_token_id else i for i in ids]
+    texts = [ids[a:b] for a, b in CUTS] if encodes else [ids]
+    if encodes: want = np.stack([encoded(m, t, False) for t in texts])
+    else:
+        with torch.no_grad(): want = m(torch.tensor([ids])).logits[0].float().numpy()
     with tempfile.TemporaryDirectory() as d:
         run = subprocess.run([program, 'convert', folder, d + '/m.gguf', '--type', 'f32', '--pre', 'gpt-2'], capture_output=True, text=True)
         if run.stderr: print(run.stderr.strip())
         if run.returncode: return float('nan')
-        out = subprocess.run([program, 'logits', '-m', d + '/m.gguf', '--all', '--cache-type-k', 'f32', '--cache-type-v', 'f32', '--tokens',
-                              ','.join(map(str, ids))], capture_output=True)
-        if out.returncode: print(out.stderr.decode()); return float('nan')
-        got = np.frombuffer(out.stdout, '<f4').reshape(want.shape)
+        bytes_ = b''
+        for text in texts:
+            out = subprocess.run([program, 'logits', '-m', d + '/m.gguf', '--all', '--cache-type-k', 'f32', '--cache-type-v', 'f32', '--tokens',
+                                  ','.join(map(str, text))], capture_output=True)
+            if out.returncode: print(out.stderr.decode()); return float('nan')
+            bytes_ += out.stdout
+        got = np.frombuffer(bytes_, '<f4').reshape(want.shape)
     worst = np.abs(got - want).max() / (want.max() - want.min())
-    print(f'{worst:.2e} of the range; best token equal at {int((got.argmax(1) == want.argmax(1)).sum())} of {len(ids)} positions')
+    if encodes: print(f'{worst:.2e} of the range of {len(texts)} texts')
+    else: print(f'{worst:.2e} of the range; best token equal at {int((got.argmax(1) == want.argmax(1)).sum())} of {len(ids)} positions')
     return worst
 
 TAPPED = {'qwen35moe': [0, 2, 3], 'llama': [0, 1, 2], 'gemma3': [1, 2, 3]}
@@ -351,7 +378,7 @@ def main():
     global ZERO_NORMS, FAMILY
     o = options()
     if o.folder:
-        sys.exit(not check(o.check, o.folder, T.AutoModelForCausalLM.from_pretrained(o.folder, dtype=torch.float32, attn_implementation='eager').eval()) <= 1e-4)
+        sys.exit(not check(o.check, o.folder, class_of(json.load(open(o.folder + '/config.json'))).from_pretrained(o.folder, dtype=torch.float32, attn_implementation='eager').eval()) <= 1e-4)
     if o.config and o.check:
         ZERO_NORMS = is_zero_centred(json.load(open(o.config)))
         m, tensors, config = as_checkpoint(from_config(o.config))
@@ -379,6 +406,7 @@ def main():
                 tensors.append(dict(name=n, shape=list(p.shape), offset=off, scale=sc))
         if name not in CHECKPOINT: config = json.loads(m.config.to_json_string(use_diff=False))
         config['architectures'] = [type(m).__name__]
+        if name == 'bertrank_roberta': config['output_past'] = True  # as bge-reranker-v2-m3 has it
         if name == 'bert_modern':  # the fields of published checkpoints
             for key in ('layer_types', 'rope_parameters'): del config[key]
             config.update(global_attn_every_n_layers=3, global_rope_theta=160000.0, local_rope_theta=10000.0)
@@ -389,15 +417,8 @@ def main():
         if o.hidden: continue
         with torch.no_grad():
             if name.startswith('bert'):
-                cuts = [(0, 1), (1, 38), (38, 199)]
-                rows = []
-                for a, b in cuts:
-                    t = torch.tensor([ids[a:b]])
-                    more = dict(token_type_ids=torch.tensor([[int(i > (b - a) // 2) for i in range(b - a)]])) if getattr(m.config, 'type_vocab_size', 1) > 1 else {}
-                    y = m(t, **more)
-                    rows.append((y.logits[0] if "rank" in name else y.last_hidden_state[0].mean(0)).numpy())
-                spec['texts'] = cuts
-                np.stack(rows).astype('<f4').tofile(f'{out}/{name}.logits')
+                spec['texts'] = CUTS
+                np.stack([encoded(m, ids[a:b]) for a, b in CUTS]).astype('<f4').tofile(f'{out}/{name}.logits')
             else:
                 x = torch.tensor([ids])
                 np.ascontiguousarray(m(x).logits[0].numpy()).astype('<f4').tofile(f'{out}/{name}.logits')

@@ -38,6 +38,22 @@ static int parse_ids(const char *s, int32_t **out, int32_t *n, struct err *e) {
     return *n ? 0 : err_set(e, CHIMERE_EINVAL, "--tokens: expected at least one id");
 }
 
+/* The vector of an encoder's text, or its score. */
+static int print_encoded(struct model *m, const int32_t *ids, int32_t n, struct err *e) {
+    struct forward *f = NULL;
+    float *x = mem_alloc_array((size_t)m->hp.n_embd, sizeof *x);
+    const struct encode_text text = {.tokens = ids, .n_tok = n};
+    size_t n_out = m->hp.pooling == POOL_RANK ? 1 : (size_t)m->hp.n_embd;
+    int rc = x ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = forward_new(&f, m, NULL, n, 1, e);
+    if (!rc) rc = forward_encode(f, &text, 1, x, e);
+    if (!rc && fwrite(x, sizeof *x, n_out, stdout) != n_out)
+        rc = err_set(e, CHIMERE_EIO, "standard output: cannot write");
+    forward_free(f);
+    mem_free(x);
+    return rc;
+}
+
 static int print_logits(struct model *m, const struct cfg *c, const int32_t *ids, int32_t n,
                         struct err *e) {
     const struct seq_pool_params params = {.n_slot = 1,
@@ -80,7 +96,8 @@ int cmd_logits(int argc, char **argv) {
     int status;
     if (!cli_parse(&c, logits_options,
                    "usage: chimere logits -m FILE --tokens 1,2,3 [--all]\n"
-                   "Writes little-endian f32 logits to standard output.",
+                   "Writes little-endian f32 logits to standard output; of an encoder, the vector\n"
+                   "of the text or its score.",
                    argc, argv, &status))
         return status;
     struct err e = {0};
@@ -92,7 +109,7 @@ int cmd_logits(int argc, char **argv) {
                     : err_set(&e, CHIMERE_EINVAL, "--tokens is missing");
     if (!rc) rc = model_args_open(c, &dev, &m, &e);
     if (!rc) {
-        rc = print_logits(m, c, ids, n, &e);
+        rc = m->hp.is_causal ? print_logits(m, c, ids, n, &e) : print_encoded(m, ids, n, &e);
         model_close(m);
         dev->ops->close(dev);
     }

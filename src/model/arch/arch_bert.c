@@ -193,7 +193,7 @@ static const struct tensor_row *const t_mpnet[] = {rows_globals, rows_buckets, r
 #define FIELDS                                                                                     \
     "hidden_act=gelu position_embedding_type=absolute type_vocab_size directionality "             \
     "pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head "         \
-    "pooler_type sentence_transformers sbert_ce_default_activation_function adapters"
+    "pooler_type sentence_transformers sbert_ce_default_activation_function adapters output_past"
 
 static bool has_positions(const json_t *config) {
     return !arch_config_is(config, "position_embedding_type", "alibi");
