@@ -103,8 +103,10 @@ int eval_strategy_answer(void *ud, const json_t *item, size_t index, struct eval
     a.sampling.seed = s->seed + 1000 * (uint64_t)index;
     int rc = set_thinking(s, item, &a, out, e);
     if (!rc) {
-        const struct strategy_use u = {
-            .strategy = &s->strategy, .backend = s->request, .request = &a};
+        const struct strategy_use u = {.strategy = &s->strategy,
+                                       .backend = s->request,
+                                       .verifier = s->verifier,
+                                       .request = &a};
         rc = strategy_run(&u, &r, e);
         if (!rc && buf_put(&out->text, r.content.n ? r.content.p : "", r.content.n))
             rc = err_set(e, CHIMERE_ELIMIT, "the answer is too long");

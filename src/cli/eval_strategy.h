@@ -13,6 +13,7 @@ struct eval_strategy {
     const char *mode;        /* view; NULL: as the item states */
     json_t *think;           /* owned: the field "think", or NULL */
     struct backend *request; /* owned */
+    struct reward *verifier; /* borrowed; NULL: the model itself */
     uint64_t seed;
     char name[STRATEGY_MAX_TEXT], mode_text[32];
 };

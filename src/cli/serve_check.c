@@ -159,17 +159,16 @@ static int check_mcp(const char *item, struct err *e) {
 static void check_rest(struct check *k) {
     static int (*const checks[])(struct check * k, struct err * e) = {
         check_model, check_kwargs, check_pipelines, check_state_dir, check_db, check_folder};
-    static const char *const secrets[] = {"embedding-key", "brave-key"}, *const encoders[] = {
-                                                                             "embedding-model",
-                                                                             "rerank-model"};
+    static const char *const secrets[] = {"embedding-key", "brave-key"};
+    static const char *const encoders[] = {"embedding-model", "rerank-model", "prm"};
     const char *const *items;
     struct err e;
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         e = (struct err){0}, note(k, checks[i](k, &e), &e);
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++)
         e = (struct err){0}, note(k, check_secret(k, secrets[i], &e), &e);
+    for (size_t i = 0; i < sizeof encoders / sizeof *encoders; i++)
         e = (struct err){0}, note(k, check_encoder(k, encoders[i], &e), &e);
-    }
     size_t n = cfg_list(k->c, "also", &items);
     for (size_t i = 0; i < n; i++) e = (struct err){0}, note(k, check_other(k, items[i], &e), &e);
     n = cfg_list(k->c, "mcp", &items);

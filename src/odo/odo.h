@@ -27,6 +27,7 @@ struct web;
 struct odo;
 struct cache_vectors;
 struct pipeline_dir;
+struct reward;
 
 enum {
     ODO_MAX_RUNS = 256,
@@ -43,6 +44,7 @@ struct odo_params {          /* all borrowed until odo_close */
     struct web *web;         /* NULL: no source configured */
     /* Vectors of questions for the answer cache; NULL: from the documents' model, if there is one. */
     const struct cache_vectors *vectors;
+    struct reward *prm;   /* verifier of strategies (strategy/reward.h); NULL: the backend judges */
     struct odo_card card; /* of the backend's model; all false: not measured */
     const char *otlp;     /* address of a collector of traces; NULL: none are sent */
     bool can_see;         /* the backend reads images */

@@ -63,6 +63,7 @@ int odo_strategy_answer(struct odo_run *r, enum finish *finish, struct err *e) {
     a.sampling.seed += (uint64_t)r->choice * STRATEGY_MAX_N * STRATEGY_MAX_STEPS;
     const struct strategy_use use = {.strategy = &r->d.strategy,
                                      .backend = r->odo->p.backend,
+                                     .verifier = r->odo->p.prm,
                                      .request = &a,
                                      .on_event = relay,
                                      .ud = r,
@@ -87,7 +88,8 @@ int odo_strategy_answer(struct odo_run *r, enum finish *finish, struct err *e) {
     json_decref(r->candidates);
     r->candidates = json_incref(out.candidates);
     r->winner = out.winner;
-    r->score = r->d.strategy.n > 1 && out.cost.n_check ? out.score : NAN;
+    r->score =
+        r->d.strategy.n > 1 && (out.cost.n_check || out.cost.n_check_prompt) ? out.score : NAN;
     strategy_fini(&out);
     return rc;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "strategy/reward.h"
 
 enum { MAX_MARKS = 4096, TOKENS_A_STEP = 160, TOKENS_BEHIND = 32 };
 
@@ -242,10 +243,37 @@ static void judge(struct prm_item *it, struct batch_item *b, struct hearing *h) 
 
 void prm_drop(struct prm_item *it) { buf_fini(&it->critique); }
 
+/* Scores an item with a process reward model. What goes wrong leaves the neutral score, as with a judge. */
+static int score_item(const struct prm_use *u, struct prm_item *it, struct err *e) {
+    struct prm_verdict *v = &it->verdict;
+    struct prm_steps steps;
+    size_t n = strlen(it->solution), n_problem = strlen(it->problem);
+    prm_split(it->solution, n < PRM_MAX_SOLUTION ? n : PRM_MAX_SOLUTION, &steps);
+    *v = (struct prm_verdict){.n_step = steps.n, .whole = 0.5};
+    buf_init(&it->critique, 0);
+    for (int32_t i = 0; i < steps.n; i++) v->step[i] = 0.5;
+    struct reward_call c = {
+        .problem = {it->problem, n_problem < PRM_MAX_PROBLEM ? n_problem : PRM_MAX_PROBLEM},
+        .steps = steps.step,
+        .n_step = steps.n,
+        .cancelled = u->cancelled,
+        .deadline_ns = u->deadline_ns,
+        .scores = v->step};
+    int rc = reward_score(u->reward, &c, e);
+    it->stats.n_prompt = c.n_tok;
+    it->failed = rc || c.was_late;
+    for (int32_t i = 0; i < c.n_scored && !it->failed; i++) v->said[i] = true;
+    prm_sum(v);
+    return rc == CHIMERE_ENOMEM ? rc : 0;
+}
+
 int prm_score(const struct prm_use *u, struct prm_item *items, int32_t n, struct err *e) {
+    int rc = 0;
+    for (int32_t i = 0; u->reward && i < n && !rc; i++) rc = score_item(u, &items[i], e);
+    if (u->reward) return rc;
     struct batch_item *b = mem_alloc_array((size_t)n, sizeof *b);
     struct hearing *h = mem_alloc_array((size_t)n, sizeof *h);
-    int rc = b && h ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!b || !h) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     const struct backend_model *model = u->backend->model;
     int32_t n_posed = 0;
     for (; n_posed < n && !rc; n_posed++) {

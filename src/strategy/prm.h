@@ -60,8 +60,10 @@ struct prm_item {
     struct engine_stats stats;
     bool failed;
 };
+struct reward;
 struct prm_use {
     struct backend *backend; /* borrowed: the judge */
+    struct reward *reward;   /* borrowed: judges instead of it (reward.h); NULL: none */
     _Atomic bool *cancelled; /* borrowed; may be NULL */
     int64_t deadline_ns;     /* 0: none */
     int32_t max_tokens;      /* of all verdicts together; 0: no limit */

@@ -47,10 +47,11 @@ struct strategy_cost {            /* tokens of all calls */
 /* Returns the number of generated tokens, by which strategies are compared. */
 int64_t strategy_generated(const struct strategy_cost *c);
 
+struct reward;
 struct strategy_use {
     const struct strategy *strategy; /* borrowed */
     struct backend *backend;         /* borrowed */
-    struct backend *verifier;        /* borrowed; NULL: backend */
+    struct reward *verifier;         /* borrowed: scores steps (reward.h); NULL: backend judges */
     const struct request *request;   /* borrowed; a single choice; its messages are the question */
     /* Receives EVENT_CHAT, EVENT_TOKEN and EVENT_PREFILL of the answer; a nonzero result cancels. May be NULL. */
     int (*on_event)(void *ud, const struct backend_event *ev);

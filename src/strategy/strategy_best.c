@@ -51,7 +51,8 @@ int strategy_judge(const struct strategy_use *u, struct candidate *c, int32_t n,
     }
     int32_t left = strategy_left(u, r);
     if (!rc && m && left >= m && !strategy_over(u)) {
-        const struct prm_use use = {.backend = u->verifier ? u->verifier : u->backend,
+        const struct prm_use use = {.backend = u->backend,
+                                    .reward = u->verifier,
                                     .cancelled = u->cancelled,
                                     .max_tokens = left == INT32_MAX ? 0 : left,
                                     .deadline_ns = strategy_deadline(u)};

@@ -183,7 +183,8 @@ static int judge(struct tree *t, struct err *e) {
     }
     int32_t left = strategy_left(t->u, t->r);
     if (!rc && m && left >= m && !strategy_over(t->u)) {
-        const struct prm_use use = {.backend = t->u->verifier ? t->u->verifier : t->u->backend,
+        const struct prm_use use = {.backend = t->u->backend,
+                                    .reward = t->u->verifier,
                                     .cancelled = t->u->cancelled,
                                     .max_tokens = left == INT32_MAX ? 0 : left,
                                     .deadline_ns = strategy_deadline(t->u)};

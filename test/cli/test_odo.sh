@@ -85,6 +85,7 @@ expect '"skill": "word-count"' out
 "$CHIMERE" odo ask "Tell me a joke." --persona plain --temp 0 -n 8 -q "${db[@]}" >out
 [ -s out ] || fail "no answer in the persona's words"
 refuses 2 'no persona "nobody"' "$CHIMERE" odo ask hello --persona nobody -q "${db[@]}"
+refuses 1 'chimere-nano is no process reward model' "$CHIMERE" odo ask hello --prm "$(dirname "$CHIMERE")/chimere-nano.gguf" -q "${db[@]}"
 # secrets are read from files, and never said
 printf 'sesame-of-the-tests' >key
 refuses 1 'embedding-url' "$CHIMERE" odo search x --embedding-url http://127.0.0.1:9 --embedding-key key "${db[@]}"

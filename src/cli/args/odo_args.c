@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "backend/embed.h"
 #include "backend/rerank.h"
+#include "strategy/reward.h"
 #include "retrieval/extract.h"
 #include "odo/memory.h"
 #include "backend/remote_embed.h"
@@ -31,8 +32,9 @@ void odo_args_forget(char *key) {
 }
 
 bool odo_args_are_given(const struct cfg *c) {
-    static const char *const names[] = {"pipelines", "files", "run-code",  "searxng",
-                                        "brave-key", "mcp",   "intent-ms", "embedding-url"};
+    static const char *const names[] = {"pipelines", "files",         "run-code",
+                                        "searxng",   "brave-key",     "mcp",
+                                        "intent-ms", "embedding-url", "prm"};
     for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
         if (cfg_origin(c, names[i]) != CFG_DEFAULT) return true;
     return false;
@@ -132,9 +134,21 @@ int odo_rig_tools(struct odo_rig *r, const struct cfg *c, struct tool_set **out,
     return rc;
 }
 
+int odo_args_prm(const struct cfg *c, struct encoder_rig *rig, struct reward **out, struct err *e) {
+    *out = NULL;
+    int rc = encoder_rig_open(rig, c, "prm", e);
+    if (rc || !rig->m) return rc;
+    rc = reward_open(out, rig->m, rig->tok, e);
+    if (rc) err_prefix(e, "--prm");
+    if (rc) encoder_rig_close(rig);
+    return rc;
+}
+
 int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct backend *backend, struct err *e) {
     struct tool_set *tools;
     int rc = odo_rig_tools(r, c, &tools, e);
+    if (!rc && backend) rc = odo_args_prm(c, &r->scorer, &r->prm, e);
+    if (rc) tool_set_free(tools);
     if (!rc) {
         struct odo_params p = {.backend = backend,
                                .can_see = backend && backend->model && backend->model->vision,
@@ -144,6 +158,7 @@ int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct backend *backend
                                .store = r->store,
                                .docs = r->docs,
                                .web = r->web,
+                               .prm = r->prm,
                                .otlp = cfg_str(c, "otlp"),
                                .intent_ms = (int32_t)cfg_int(c, "intent-ms")};
         bool known = false;
@@ -172,6 +187,8 @@ void odo_rig_close(struct odo_rig *r) {
     embed_close(r->models.embed);
     remote_embed_close(r->models.remote);
     rerank_close(r->models.rerank);
+    reward_close(r->prm);
+    encoder_rig_close(&r->scorer);
     encoder_rig_close(&r->embedder);
     encoder_rig_close(&r->ranker);
     store_close(r->store);

@@ -21,6 +21,7 @@
     {"embedding-name", 0, CFG_STR, "NAME", "default", 0, 0, NULL, "the embedding model's name there"}, \
     {"embedding-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with its API key"}, \
     {"rerank-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "cross-encoder that orders the documents found; in serve also answers /v1/rerank (default: none)"}, \
+    {"prm", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "process reward model that scores the steps of answers for strategies (default: the model judges)"}, \
     {"files", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder that read_file and write_file may touch (default: none)"}, \
     {"files-quota", 0, CFG_BYTES, "SIZE", "64M", 0, 0, NULL, "that write_file may write until the program ends"}, \
     {"files-build", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "write_file may write what build tools execute: Makefile, package.json, ..."}, \
@@ -41,9 +42,10 @@ enum { ODO_RIG_MAX_MCP = 16 };
 struct odo_rig {
     struct store *store;
     struct docs *docs;
-    struct encoder_rig embedder, ranker;
+    struct encoder_rig embedder, ranker, scorer;
     struct docs_models models; /* owned: wraps the two above */
     struct web *web;           /* NULL: no source configured */
+    struct reward *prm;        /* owned: wraps scorer; NULL: none */
     struct odo *odo;
     struct mcp *mcp[ODO_RIG_MAX_MCP];
     int n_mcp;
@@ -59,6 +61,10 @@ int odo_args_store(const struct cfg *c, struct store **out, struct err *e);
 
 /* Returns true if an option is set that only the orchestrator uses. */
 bool odo_args_are_given(const struct cfg *c);
+
+/* Opens the process reward model of option prm; *out is NULL if the option is not set. Close out, then rig. */
+struct reward;
+int odo_args_prm(const struct cfg *c, struct encoder_rig *rig, struct reward **out, struct err *e);
 
 /* backend NULL: only decisions. */
 int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct backend *backend, struct err *e);

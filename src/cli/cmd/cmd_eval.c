@@ -12,7 +12,9 @@
 #include "cli/args/engram_args.h"
 #include "cli/eval_code.h"
 #include "cli/eval_remote.h"
+#include "cli/args/odo_args.h"
 #include "cli/eval_strategy.h"
+#include "strategy/reward.h"
 #include "backend/request.h"
 #include "engine/plan.h"
 #include "engram/held.h"
@@ -36,6 +38,8 @@ const struct cfg_opt eval_options[] = {
     {"think", 0, CFG_STR, "JSON", NULL, 0, 0, NULL,
      "of a strategy: a request's field think, a mode or an object"},
     {"seed", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "of a strategy that samples"},
+    {"prm", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
+     "of a strategy: process reward model that scores steps (default: the model itself)"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print the run, to be kept and compared"},
     {"compare", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "compare two saved runs: A.json B.json"},
     {"text", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "bits per byte of a text instead"},
@@ -188,14 +192,18 @@ static int32_t n_worker(const struct strategy *s, int32_t n_seq) {
 static int eval_skills(const struct cfg *c, struct err *e) {
     struct eval_rig x = {.c = c};
     struct eval_strategy way = {.seed = 0};
+    struct encoder_rig scorer = {.dev = NULL};
+    struct reward *prm = NULL;
     struct chat_rig *r = &x.r;
     json_t *items = json_array(), *run;
-    bool by_strategy = cfg_str(c, "strategy") || cfg_str(c, "think");
+    bool by_strategy = cfg_str(c, "strategy") || cfg_str(c, "think") || cfg_str(c, "prm");
     int rc = by_strategy ? eval_strategy_init(&way, cfg_str(c, "strategy"), cfg_str(c, "think"),
                                               (uint64_t)cfg_int(c, "seed"), e)
                          : 0;
     if (!rc) rc = load_items(c, items, e);
     int32_t n_seq = (int32_t)cfg_int(c, "parallel");
+    if (!rc && by_strategy) rc = odo_args_prm(c, &scorer, &prm, e);
+    way.verifier = prm;
     if (!rc) rc = chat_rig_open(r, c, n_seq, e);
     if (!rc) {
         rc = warn_held(c, r->tok, items, e);
@@ -221,6 +229,8 @@ static int eval_skills(const struct cfg *c, struct err *e) {
     } else {
         eval_strategy_fini(&way);
     }
+    reward_close(prm);
+    encoder_rig_close(&scorer);
     json_decref(items);
     return rc;
 }
@@ -229,10 +239,10 @@ static int eval_skills(const struct cfg *c, struct err *e) {
 static int eval_endpoint(const struct cfg *c, struct err *e) {
     struct eval_remote x;
     json_t *items = json_array(), *run;
-    int rc =
-        cfg_str(c, "strategy") || cfg_str(c, "think")
-            ? err_set(e, CHIMERE_EINVAL, "--strategy and --think need a local model, not --url")
-            : load_items(c, items, e);
+    int rc = cfg_str(c, "strategy") || cfg_str(c, "think") || cfg_str(c, "prm")
+                 ? err_set(e, CHIMERE_EINVAL,
+                           "--strategy, --think and --prm need a local model, not --url")
+                 : load_items(c, items, e);
     if (!rc) rc = eval_remote_open(&x, c, e);
     if (!rc) {
         const struct eval_host h = {.answer = eval_remote_answer,
