@@ -81,9 +81,8 @@ static int look(struct epoll_event *out, int n, int ms) {
         while (i < n_watched && (SOCKET)watched[i].data.fd != fds[k].fd) i++;
         if (i == n_watched) continue;
         struct epoll_event *w = &watched[i];
-        if (!(w->events & EPOLLIN) && !(fds[k].revents & (POLLHUP | POLLERR | POLLNVAL)) &&
-            !has_left(fds[k].fd))
-            continue;
+        /* What was seen may be of a connection that has ended, whose number another has now. */
+        if (!(w->events & EPOLLIN) && !has_left(fds[k].fd)) continue;
         out[found++] = *w;
         if (w->events & EPOLLONESHOT) w->events = EPOLLONESHOT;
     }

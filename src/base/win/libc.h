@@ -20,8 +20,8 @@ void qsort_r(void *base, size_t n, size_t size, int (*compare)(const void *, con
 time_t timegm(struct tm *tm);
 /* Understands %Y %m %d %H %M %S and literal characters. */
 char *strptime(const char *text, const char *format, struct tm *tm);
-int posix_fallocate(int fd, off_t at, off_t n); /* does nothing */
-int fchmod(int fd, int mode);                   /* does nothing */
+int posix_fallocate(int fd, off_t at, off_t n);
+int fchmod(int fd, int mode); /* does nothing */
 int flock(int fd, int how);
 void malloc_trim(size_t n);
 int mallopt(int what, int value);

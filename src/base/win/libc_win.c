@@ -122,8 +122,14 @@ int setenv(const char *name, const char *value, int overwrite) {
 int unsetenv(const char *name) { return _putenv_s(name, "") ? -1 : 0; }
 
 int posix_fallocate(int fd, off_t at, off_t n) {
-    (void)fd, (void)at, (void)n;
-    return 0;
+    HANDLE h = (HANDLE)_get_osfhandle(fd);
+    LARGE_INTEGER now, end = {.QuadPart = (int64_t)at + n};
+    if (!GetFileSizeEx(h, &now)) return EBADF;
+    FILE_END_OF_FILE_INFO info = {.EndOfFile = end};
+    if (now.QuadPart >= end.QuadPart ||
+        SetFileInformationByHandle(h, FileEndOfFileInfo, &info, sizeof info))
+        return 0;
+    return GetLastError() == ERROR_DISK_FULL ? ENOSPC : EIO;
 }
 
 int fchmod(int fd, int mode) {
