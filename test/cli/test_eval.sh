@@ -30,7 +30,8 @@ echo '{"items": [{"id": 3}]}' >bad.json
 refuses 1 "expected id, skill and right" "$CHIMERE" eval --compare a.json bad.json
 echo '{"items": []}' >none.json
 refuses 1 "no item in common" "$CHIMERE" eval --compare a.json none.json
-refuses 1 "expected a run" "$CHIMERE" eval --compare a.json <(echo nonsense)
+echo nonsense >nonsense.json
+refuses 1 "expected a run" "$CHIMERE" eval --compare a.json nonsense.json
 
 # bits per byte of a text within one window: every token but the first, from the logits command
 "$CHIMERE" synth qwen35moe-mini q8 m.gguf --layers 4 --experts 4 --vocab 512 >/dev/null
