@@ -224,7 +224,8 @@ static int open_planned(struct model **m, struct memory_plan *plan, struct dev *
                         const struct load_params *p, struct err *e) {
     int rc = make_plan(plan, dev, p, false, e);
     if (!rc) rc = open_model(m, p, dev, plan, e);
-    if (rc != CHIMERE_ENOMEM || !plan->slot_bytes) return rc;
+    struct err lost;
+    if (rc != CHIMERE_ENOMEM || !plan->slot_bytes || dev->ops->status(dev, &lost)) return rc;
     log_warn("%s; whole layers stay on the processor", e->text);
     struct load_params other = *p;
     other.plan.expert_slots = false;

@@ -24,7 +24,7 @@
 
 extern int inject_fail_nth, inject_lose_nth, inject_lose_device;
 
-static char small[64], several[64], whole[64];
+static char small[64], several[64], deep[64], whole[64];
 
 /* Two layers and four experts, which the emulator runs in a second a token; and the 35B's header. */
 static int make_files(void **state) {
@@ -36,7 +36,9 @@ static int make_files(void **state) {
     const struct synth_options s = {"qwen35moe-mini", "q8", small, 2, 4, 512, false};
     snprintf(several, sizeof several, "%s/several.gguf", scratch);
     const struct synth_options m = {"qwen35moe-mini", "q8", several, 2, 12, 512, false};
-    if (synth_write(&m, &r, &e)) fail_msg("%s", e.text);
+    snprintf(deep, sizeof deep, "%s/deep.gguf", scratch);
+    const struct synth_options n = {"qwen35moe-mini", "q8", deep, 5, 24, 512, false};
+    if (synth_write(&m, &r, &e) || synth_write(&n, &r, &e)) fail_msg("%s", e.text);
     const struct synth_options w = {"qwen35moe-35b", "ramp3", whole, 0, 0, 0, true};
     if (synth_write(&s, &r, &e) || synth_write(&w, &r, &e)) fail_msg("%s", e.text);
     return 0;
@@ -480,6 +482,52 @@ static void memory_may_run_out_anywhere(void **state) {
     assert_true(n_failed > 10);
 }
 
+/* If an allocation fails while experts get slots, above all of pinned memory, whole layers go to the processor and
+ * requests are answered; elsewhere it is a sentence. */
+static void refused_pinned_memory_puts_layers_on_the_processor(void **state) {
+    (void)state;
+    struct load_params p;
+    struct loaded l;
+    struct err e = {0};
+    load_small(&p);
+    p.path = deep;
+    p.plan.expert_slots = true;
+    p.opened = open_cuda(0);
+    if (load_open(&l, &p, &e)) fail_msg("%s", e.text);
+    assert_int_equal(l.plan.slot_bytes, 0);
+    p.vram_bytes = l.plan.total_bytes;
+    load_close(&l);
+    for (uint64_t step = p.vram_bytes / 16, slots = 0; !slots;) {
+        p.vram_bytes -= step;
+        p.opened = open_cuda(p.vram_bytes);
+        if (load_open(&l, &p, &e)) fail_msg("%s", e.text);
+        slots = l.plan.slot_bytes;
+        load_close(&l);
+    }
+    int n_other = 0, n_failed = 0;
+    for (int nth = 1;; nth += 1 + nth / 16) {
+        e = (struct err){0};
+        p.opened = open_cuda(p.vram_bytes);
+        inject_fail_nth = nth;
+        int rc = load_open(&l, &p, &e);
+        bool reached = inject_fail_nth <= 0;
+        inject_fail_nth = 0;
+        if (rc) {
+            if (rc != CHIMERE_ENOMEM) fail_msg("allocation %d: %s", nth, e.text);
+            assert_true(reached && e.text[0] != 0);
+            n_failed++;
+            continue;
+        }
+        bool is_first = reached && n_other++ == 0;
+        assert_true(reached == (l.plan.slot_bytes == 0));
+        assert_true(reached == (l.plan.n_cpu_moe > 0));
+        if (is_first && answer(l.engine, &e)) fail_msg("%s", e.text);
+        load_close(&l);
+        if (!reached) break;
+    }
+    assert_true(n_other >= 4 && n_failed >= 4);
+}
+
 /* The host's allocations too, and the device's beside them are given back. */
 static void host_memory_may_run_out_anywhere(void **state) {
     (void)state;
@@ -760,6 +808,7 @@ int main(void) {
         cmocka_unit_test(kernels_are_timed_on_fewer_multiprocessors),
         cmocka_unit_test(bandwidth_is_measured_and_costs_nothing_after),
         cmocka_unit_test(memory_may_run_out_anywhere),
+        cmocka_unit_test(refused_pinned_memory_puts_layers_on_the_processor),
         cmocka_unit_test(host_memory_may_run_out_anywhere),
         cmocka_unit_test(a_lost_device_fails_requests),
         cmocka_unit_test(a_wait_behind_a_wait_is_free),
