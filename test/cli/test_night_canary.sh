@@ -69,7 +69,7 @@ for ((q = 0; q < 12; q++)); do
     [ "$tried" = 0 ] || fail "a version that was rolled back answers: $(cat head)"
 done
 
-# nobody rejects the second one: when its time is over, it serves everybody
+# nobody rejects the second one: after its time it serves all users
 night "${run[@]}" >ran || fail "night: $(cat ran)"
 said_ '50 % of the conversations try night 2'
 python3 - <<'PY'

@@ -188,7 +188,7 @@ static void the_sentence_that_answers_leads(void **state) {
     }
 }
 
-/* A person is missing if the text names nobody, a lake if it mentions none. */
+/* A person is missing if the text has no person's name, a lake if it has no name of a lake. */
 static void a_missing_name_is_not_known(void **state) {
     (void)state;
     static const struct {
