@@ -95,6 +95,21 @@ static const struct full_case {
     {20, {40, 1, 16}, 70, false},
 };
 
+/* The arguments of a case without rows, bias and output. s: [FULL_SPAN], filled in. */
+static inline struct attn_full_args full_args(const struct full_case *c, struct span *s) {
+    int32_t n_tok = 0;
+    for (int k = 0; k < FULL_SPAN; n_tok += c->n[k++])
+        s[k] = (struct span){.row = n_tok, .n_tok = c->n[k]};
+    return (struct attn_full_args){.spans = s,
+                                   .n_span = FULL_SPAN,
+                                   .n_tok = n_tok,
+                                   .n_head = FULL_HEAD,
+                                   .d_head = c->d,
+                                   .scale = .2f,
+                                   .window = c->window,
+                                   .n_bias = FULL_BIAS};
+}
+
 /* ---- conv, gdn, ssd, ssm ---- */
 
 enum scan_op { SCAN_CONV, SCAN_GDN, SCAN_SSD, SCAN_SSM, SCAN_CONV_SSD };

@@ -463,15 +463,11 @@ static void full_attention_agrees(void **st) {
         const struct full_case *c = &full_cases[i % N_CASES(full_cases)];
         struct dev *d = devs[i / N_CASES(full_cases)];
         struct span s[FULL_SPAN];
-        int32_t n_tok = 0;
-        for (int k = 0; k < FULL_SPAN; n_tok += c->n[k++])
-            s[k] = (struct span){.row = n_tok, .n_tok = c->n[k]};
-        size_t n = (size_t)(n_tok * FULL_HEAD * c->d);
+        struct attn_full_args a = full_args(c, s);
+        size_t n = (size_t)(a.n_tok * FULL_HEAD * c->d);
         float *q = floats(n, 1), *k = floats(n, 1), *v = floats(n, 1), *y0 = floats(n, 0),
               *y1 = floats(n, 0), *bias = floats((2 * FULL_BIAS + 1) * FULL_HEAD, 1);
-        struct attn_full_args a = {.spans = s, .n_span = FULL_SPAN, .n_tok = n_tok};
-        a.n_head = FULL_HEAD, a.d_head = c->d, a.q = q, a.k = k, a.v = v, a.scale = .2f;
-        a.window = c->window, a.bias = c->bias ? bias : NULL, a.n_bias = FULL_BIAS, a.out = y0;
+        a.q = q, a.k = k, a.v = v, a.bias = c->bias ? bias : NULL, a.out = y0;
         ref->ops->attn_full(ref, &a);
         a.out = y1;
         d->ops->attn_full(d, &a);
