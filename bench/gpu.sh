@@ -144,14 +144,14 @@ tiers() { # MODEL: slots against whole layers on the processor; random weights c
     link
     "$chimere" bench --device cuda -m "$1" --routing trace-like -p 2048 -n 128 -r 2
     for vram in ${VRAM:-8G 10G 6G 12G 15300M}; do
-        for how in "-r 2 --expert-slots" "-r 1"; do
+        for how in "-r 2" "-r 1 --no-expert-slots"; do
             echo "-- --vram $vram $how ($SECONDS s)"
             # shellcheck disable=SC2086
             "$chimere" bench --device cuda -m "$1" --vram "$vram" --routing trace-like -p 2048 -n 128 $how
         done
     done
     echo "-- --vram 6G, experts chosen at random: the most misses ($SECONDS s)"
-    "$chimere" bench --device cuda -m "$1" --vram 6G --expert-slots -p 0 -n 128 -r 1
+    "$chimere" bench --device cuda -m "$1" --vram 6G -p 0 -n 128 -r 1
 }
 
 curve() { # MODEL: tokens per second and time of a step by number of sequences

@@ -24,7 +24,9 @@ enum { PROGRAM_BYTES = 32 << 20, TOKEN_BYTES = 256 };
 enum {
     /* if at least this many layers have their experts on the host, one or two more may move there to make room for the
      * staging buffers, which make prompts faster */
-    STREAM_LAYERS = 8
+    STREAM_LAYERS = 8,
+    /* one layer in so many may stay on the processor before slots for experts are faster */
+    FEW_LAYERS = 12
 };
 enum { RECORD_WASTE = 64 };         /* lost to alignment, per part of an expert */
 enum { RESERVE_BYTES = 256 << 20 }; /* for the tokenizer, requests and the rest of the machine */
@@ -343,9 +345,16 @@ static bool choose_pool(struct memory_plan *p, struct blueprint *b,
     return choose(p, b, want);
 }
 
+/* Whether slots for experts are faster than leaving p->n_cpu_moe layers to the processor. Slots cost each layer about
+ * 10 us to find experts, and a copy per miss; a layer on the processor costs 170 us. Measured: H200, 16 cores,
+ * docs/tiers.md. */
+static bool slots_pay(const struct memory_plan *p, const struct blueprint *b) {
+    return p->n_cpu_moe > b->n_moe / FEW_LAYERS;
+}
+
 /* First plans with the fewest layers of host experts that the user allows, even if the context must be shortened: a
- * shorter context matters less than the speed that experts on the host cost. If that does not fit, plans slots for
- * experts; if the host cannot hold all of them, moves more layers. */
+ * shorter context matters less than the speed that experts on the host cost. If that does not fit, moves layers to the
+ * host, or plans slots for experts if those are faster and the host can hold all experts. */
 static bool choose_placed(struct memory_plan *p, struct blueprint *b,
                           const struct plan_params *want) {
     int32_t fixed = want->n_cpu_moe < b->n_moe ? want->n_cpu_moe : b->n_moe;
@@ -356,12 +365,16 @@ static bool choose_placed(struct memory_plan *p, struct blueprint *b,
     if (b->foreign) return false;
     if (!b->dev) return !want->in_memory && choose_pool(p, b, want);
     if (want->fix_cpu_moe || !b->n_moe) return false;
-    b->uses_slots =
-        want->expert_slots && !b->has_expert_bias && expert_slots_are_possible(b->dev, &b->m->hp);
-    if (b->uses_slots && choose(p, b, want)) return true;
-    b->uses_slots = false;
     b->n_cpu_most = b->n_moe;
-    return choose(p, b, want);
+    bool ok = choose(p, b, want);
+    if (!want->expert_slots || b->has_expert_bias || (ok && !slots_pay(p, b)) ||
+        !expert_slots_are_possible(b->dev, &b->m->hp))
+        return ok;
+    struct memory_plan layers = *p;
+    b->uses_slots = true;
+    if (choose(p, b, want)) return true;
+    *p = layers;
+    return ok;
 }
 
 /* Whether p holds clearly fewer experts on the device than few. */

@@ -2,8 +2,8 @@
  *
  * If a device has its own memory, the plan covers that memory: weights in the device's form, KV pages, states,
  * activations, scratch and staging. If a mixture does not fit, the experts of as few layers as possible go to the
- * processor, from the first layer on; or all go to host memory and slots on the device hold those in use (expert_slots.h), if
- * the host can hold them in pinned memory. The host's memory is checked separately. Long prompts stream these experts to the
+ * processor, from the first layer on. If that would be many layers, all experts go to pinned host memory and slots on
+ * the device hold those in use (expert_slots.h), if the host has this memory. The host's memory is checked separately. Long prompts stream these experts to the
  * device if it has room for two layers of them, and if host memory can hold the file that they are read from.
  *
  * If host memory cannot hold a mixture, its experts stay on disk and a pool in memory holds those in use (tier.h). The
@@ -42,8 +42,7 @@ struct plan_params {
     int32_t n_engine;
     int32_t rank, n_rank; /* n_rank > 1: dev has slice `rank` of n_rank slices of each layer */
     bool in_memory;       /* refuse the model instead of leaving experts on disk */
-    bool
-        expert_slots; /* if dev cannot hold all experts: slots there, not whole layers on the host */
+    bool expert_slots;    /* if dev cannot hold all experts: slots there if faster than layers on the host */
     bool fix_cpu_moe;  /* use n_cpu_moe as given; else the fewest layers that fit */
     int32_t n_cpu_moe; /* layers whose experts the processor multiplies */
     /* another runtime runs the file: estimate from keys that all architectures share */
