@@ -104,6 +104,34 @@ test("models: load, unload, fetch with progress, plan of memory, recommended", a
     assert.deepEqual(seen.errors, []);
 });
 
+test("models: the speed of a model as a chart, compared with the run before, stopped", async () => {
+    const { page, seen } = await open(`${server.url}/#/models`);
+    const long = { timeout: 120_000 };
+    await page.getByRole("button", { name: "Measure speed: chimere-nano" }).click();
+    const dialog = page.getByRole("dialog", { name: "Speed of chimere-nano" });
+    await dialog.getByRole("progressbar", { name: "Speed of chimere-nano" }).waitFor();
+    await dialog.getByRole("button", { name: "Measure again" }).waitFor(long);
+    const speeds = async (name) => {
+        const rows = await dialog.getByRole("table", { name }).locator("tbody tr").all();
+        return Promise.all(rows.map(async (r) => Number((await r.locator("td").first().innerText()).replaceAll(",", ""))));
+    };
+    for (const name of ["Reading a prompt", "Writing answers, all together"]) {
+        const list = await speeds(name);
+        assert.ok(list.length >= 2 && list.every((n) => n > 0), `${name}: ${list}`);
+        assert.equal(await dialog.getByRole("table", { name }).locator("rect").count(), list.length);
+    }
+    await accessible(page, "speed");
+    await shot(page, "speed");
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "hidden" });
+    await page.reload();
+    await page.getByRole("button", { name: "Measure speed: chimere-nano" }).click();
+    await dialog.getByText("Change since the measurement before").waitFor(long);
+    await dialog.getByRole("button", { name: "Stop" }).or(dialog.getByRole("button", { name: "Measure again" })).click();
+    await dialog.getByRole("button", { name: /^(Stop|Measure again)$/ }).waitFor();
+    assert.deepEqual(seen.errors, []);
+});
+
 test("insight: figures of now, requests, a decision step by step, a night rolled back", async () => {
     for (const model of ["chimere-nano", "odo"])
         await fetch(`${server.url}/v1/chat/completions`, { method: "POST", body: JSON.stringify({ model, messages: [{ role: "user", content: "What is 12 plus 30?" }] }) });

@@ -38,8 +38,18 @@ interface Recommended {
     prefill_tok_s: number | null;
 }
 
+interface Measured {
+    model: string;
+    View: ComponentType<{ model: string; vocab: number; ctx: number; slots: number; close: () => void }>;
+}
 function Serving({ status, load }: { status: Status | null; load: () => void }) {
     const [busy, setBusy] = useState("");
+    const [measured, setMeasured] = useState<Measured | null>(null);
+    const measure = (model: string) =>
+        void import("./Bench").then(
+            (m) => setMeasured({ model, View: m.default }),
+            () => failed(new ApiError("offline", 0, "offline", 0)),
+        );
     const change = async (what: "load" | "unload", model: string) => {
         setBusy(model);
         try {
@@ -52,35 +62,50 @@ function Serving({ status, load }: { status: Status | null; load: () => void }) 
         load();
     };
     const rows = new Map(status?.on_demand.map((m) => [m.id, m]));
+    const of = models.value.find((m) => m.id === measured?.model);
     return (
-        <div class="table-box" tabIndex={0} role="region" aria-label={t("models.serving")}>
-            <table>
-                <thead>
-                    <tr><th scope="col">{t("model")}</th><th scope="col">{t("models.state")}</th><th scope="col" class="number">{t("models.context")}</th><th scope="col" class="number">{t("models.memory")}</th><th scope="col"><span class="offscreen">{t("models.change")}</span></th></tr>
-                </thead>
-                <tbody>
-                    {models.value.map((m) => {
-                        const row = rows.get(m.id);
-                        const ctx = row?.n_ctx ?? m.meta?.n_ctx;
-                        return (
-                            <tr key={m.id}>
-                                <th scope="row">{m.id}{row?.error ? <p class="error">{row.error}</p> : null}</th>
-                                <td>{busy === m.id ? t("loading") : row ? t(row.state === "ready" ? "models.ready" : row.state === "failed" ? "models.failed" : row.state === "loading" ? "loading" : "models.listed") : t("models.ready")}</td>
-                                <td class="number">{ctx ? number(ctx) : ""}</td>
-                                <td class="number">{row?.bytes ? bytes(row.bytes) : ""}</td>
-                                <td class="number">
-                                    {!row ? null : row.state === "ready" ? (
-                                        <button type="button" class="button" disabled={!!busy || row.running > 0} onClick={() => void change("unload", m.id)}>{t("models.unload")}</button>
-                                    ) : (
-                                        <button type="button" class="button" disabled={!!busy} onClick={() => void change("load", m.id)}>{t("models.load")}</button>
-                                    )}
-                                </td>
-                            </tr>
-                        );
-                    })}
-                </tbody>
-            </table>
-        </div>
+        <>
+            <div class="table-box" tabIndex={0} role="region" aria-label={t("models.serving")}>
+                <table>
+                    <thead>
+                        <tr><th scope="col">{t("model")}</th><th scope="col">{t("models.state")}</th><th scope="col" class="number">{t("models.context")}</th><th scope="col" class="number">{t("models.memory")}</th><th scope="col"><span class="offscreen">{t("models.change")}</span></th></tr>
+                    </thead>
+                    <tbody>
+                        {models.value.map((m) => {
+                            const row = rows.get(m.id);
+                            const ctx = row?.n_ctx ?? m.meta?.n_ctx;
+                            return (
+                                <tr key={m.id}>
+                                    <th scope="row">{m.id}{row?.error ? <p class="error">{row.error}</p> : null}</th>
+                                    <td>{busy === m.id ? t("loading") : row ? t(row.state === "ready" ? "models.ready" : row.state === "failed" ? "models.failed" : row.state === "loading" ? "loading" : "models.listed") : t("models.ready")}</td>
+                                    <td class="number">{ctx ? number(ctx) : ""}</td>
+                                    <td class="number">{row?.bytes ? bytes(row.bytes) : ""}</td>
+                                    <td class="number actions">
+                                        {m.meta?.n_vocab && (!row || row.state === "ready") ? (
+                                            <button type="button" class="button" aria-label={t("bench.this", { name: m.id })} onClick={() => measure(m.id)}>{t("bench.start")}</button>
+                                        ) : null}
+                                        {!row ? null : row.state === "ready" ? (
+                                            <button type="button" class="button" disabled={!!busy || row.running > 0} onClick={() => void change("unload", m.id)}>{t("models.unload")}</button>
+                                        ) : (
+                                            <button type="button" class="button" disabled={!!busy} onClick={() => void change("load", m.id)}>{t("models.load")}</button>
+                                        )}
+                                    </td>
+                                </tr>
+                            );
+                        })}
+                    </tbody>
+                </table>
+            </div>
+            {measured && of?.meta?.n_vocab ? (
+                <measured.View
+                    model={measured.model}
+                    vocab={of.meta.n_vocab}
+                    ctx={rows.get(of.id)?.n_ctx ?? of.meta.n_ctx ?? 2048}
+                    slots={status?.models.find((m) => m.name === of.id)?.slots ?? 1}
+                    close={() => setMeasured(null)}
+                />
+            ) : null}
+        </>
     );
 }
 
