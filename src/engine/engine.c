@@ -278,6 +278,10 @@ bool engine_borrow(struct engine *g) {
     return free;
 }
 
+struct lm *engine_lent(struct engine *g) {
+    return g->lm;
+}
+
 void engine_give_back(struct engine *g) {
     pthread_mutex_lock(&g->lock);
     g->is_lent = false;

@@ -9,8 +9,12 @@
 
 #include "engine/engine.h"
 
+struct lm;
+
 /* Returns false if the engine has work or is already lent; try again later. Never blocks for long. */
 bool engine_borrow(struct engine *e);
+/* The model of a lent engine, for the borrower alone. */
+struct lm *engine_lent(struct engine *e);
 void engine_give_back(struct engine *e);
 /* Returns true if a job is waiting for the lent device. */
 bool engine_is_wanted(struct engine *e);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/seq_impl.h"
+#include "model/seq_copy.h"
 
 /* ---- pages on the host ---- */
 
@@ -42,16 +42,15 @@ static struct checkpoint *checkpoint_alloc(struct seq_pool *p, int64_t pos, int3
 
 /* Copies the recurrent bytes of a slot between device and host. */
 static void rec_transfer(struct seq_pool *p, int32_t slot, char *host, bool to_host) {
-    struct dev *d = p->m->dev;
+    struct seq_copy c = {.p = p, .to_host = to_host};
     struct rec_part part;
     for (int32_t i = 0; seq_rec_part(p, i, &part); i++) {
         size_t bytes = part.n * sizeof(float);
         if (!bytes) continue;
-        float *at = part.at + (size_t)slot * part.n;
-        if (to_host) d->ops->download(d, host, at, bytes);
-        else d->ops->upload(d, at, host, bytes);
+        seq_copy_add(&c, part.at + (size_t)slot * part.n, host, bytes);
         host += bytes;
     }
+    seq_copy_end(&c);
 }
 
 int checkpoint_new(struct seq *s, int32_t n_drop, struct checkpoint **out, struct err *e) {

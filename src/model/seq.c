@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "format/quant.h"
 #include "model/block/block.h"
+#include "model/seq_copy.h"
 #include "model/seq_impl.h"
 
 static size_t rec_layer_bytes(const struct layer_state *l) {
@@ -129,6 +130,7 @@ int seq_pool_new(struct seq_pool **out, struct model *m, const struct seq_pool_p
         if (!p->hidden) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
         p->rec_bytes += (size_t)m->hp.n_embd * sizeof(float);
     }
+    if (!rc) rc = seq_copy_open(p, e);
     if (rc) {
         seq_pool_free(p);
         return rc;
@@ -155,6 +157,7 @@ void seq_pool_free(struct seq_pool *p) {
     mem_free(p->free_slots);
     mem_free(p->twin);
     mem_free(p->spare_rec);
+    seq_copy_close(p);
     mem_free(p);
 }
 
@@ -387,7 +390,7 @@ size_t seq_page_bytes(const struct seq_pool *p) {
 
 /* Copies one page of all layers between device and host: keys then values, in the order of layers. */
 void seq_page_transfer(struct seq_pool *p, int32_t page, char *host, bool to_host) {
-    struct dev *d = p->m->dev;
+    struct seq_copy c = {.p = p, .to_host = to_host};
     for (int32_t il = 0; il < arch_n_layer_all(&p->m->hp); il++) {
         struct kv_view *kv = &p->layer[il].kv;
         if (!kv->n_kv_head || p->layer[il].kv_is_other) continue;
@@ -395,9 +398,9 @@ void seq_page_transfer(struct seq_pool *p, int32_t page, char *host, bool to_hos
                          (char *)kv->v + (size_t)page * kv->v_page_bytes};
         size_t n[2] = {kv->k_page_bytes, kv->v_page_bytes};
         for (int i = 0; i < 2; i++) {
-            if (to_host) d->ops->download(d, host, part[i], n[i]);
-            else d->ops->upload(d, part[i], host, n[i]);
+            seq_copy_add(&c, part[i], host, n[i]);
             host += n[i];
         }
     }
+    seq_copy_end(&c);
 }

@@ -32,6 +32,7 @@ struct seq_pool {
     struct host_page **twin; /* view [n_page]: a host copy of the same content, or NULL */
     /* owned [rec_bytes]: the buffer of the checkpoint freed last, or NULL */
     char *spare_rec;
+    char *room; /* owned, of host_alloc (seq_copy.c); NULL: device memory is host memory */
     _Atomic uint64_t host_bytes; /* of all checkpoints: recurrent copies and host pages */
 };
 

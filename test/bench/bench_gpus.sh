@@ -7,6 +7,8 @@
 #   35b      qwen35moe-35b ramp3 on one card, as slices, as layers, as replicas, and as slices through the host
 #   27b      qwen35-27b q4_0, a dense shape, on one card and as slices
 #
+# 35b and 27b first measure without a server: the passes alone, the time of each op, what the cards exchange.
+#
 # $CHIMERE: the program, built with --preset cuda; beside it, if built, test/test_cuda_link. Models of random weights are
 # written once to $SCRATCH (/dev/shm). CARDS=cpu,cpu tries the script without cards, on small models.
 set -uo pipefail
@@ -18,11 +20,11 @@ shift || true
 scratch=${SCRATCH:-/dev/shm}
 first=${cards%%,*}
 results=$scratch/gpus.results
-prompt=4096 gen=192
+prompt=4096 gen=192 device=cuda:${first#cuda:} by_op=--by-op
 layers=()
 case $cards in
 *cpu*)
-    prompt=128 gen=12
+    prompt=128 gen=12 device=cpu by_op=
     layers=(--layers 4 --vocab 2048)
     ;;
 esac
@@ -163,12 +165,30 @@ one() { # NAME STREAMS...: on one card
 }
 slices() { # NAME LINK LEAST_DECODE LEAST_PREFILL
     local key=$1.tensor.$2
-    start "$(big "$1")" --gpus "$cards" --split tensor --link "$2" --ctx 5120 --parallel 1 || return
+    start "$(big "$1")" --gpus "$cards" --split tensor --link "$2" --ctx 5120 --parallel 16 || return
     load 64 "$gen" 1 2 >/dev/null
     decode "$key.1" 1 "$1.one.1" "$3"
     prefill "$key.prefill" "$1.one.prefill" "$4"
     metric
 }
+passes() { # NAME LEAST_DECODE LEAST_PREFILL: without a server
+    local out=$scratch/gpus.passes how key rate test
+    for how in "--device $device" "--gpus $cards"; do
+        key=$1.passes.one
+        [[ $how != --gpus* ]] || key=$1.passes.tensor
+        # shellcheck disable=SC2086
+        "$CHIMERE" bench -q -m "$(big "$1")" $how $by_op -p "$prompt" -n "$gen" -r 3 >"$out" 2>&1
+        sed 's/^/    /' "$out"
+        for test in prefill decode; do
+            rate=$(sed -n "s/.* $test [0-9]* *[0-9]* *[0-9]* *\([0-9.]*\) .*/\1/p" "$out")
+            if [ "$key" = "$1.passes.one" ]; then figure "$key.$test" "$rate"
+            elif [ $test = decode ]; then figure "$key.$test" "$rate" "$1.passes.one.$test" "$2"
+            else figure "$key.$test" "$rate" "$1.passes.one.$test" "$3"; fi
+        done
+    done
+}
+part_35b_passes() { passes 35b 1.0 1.6; }
+part_27b_passes() { passes 27b 1.5 1.6; }
 part_35b_one() { one 35b 1 8 16; }
 part_35b_tensor() { slices 35b auto 1.0 1.6; }
 part_35b_layer() {
@@ -188,7 +208,8 @@ part_27b_tensor() { slices 27b auto 1.5 1.6; }
 
 # ---- all ----
 
-limits='link:60 tokens:100 35b_one:90 35b_tensor:60 35b_layer:50 27b_one:70 27b_tensor:60 35b_replica:60 35b_host:50'
+limits='link:60 tokens:100 35b_passes:70 35b_one:90 35b_tensor:60 35b_layer:50 27b_passes:80 27b_one:70 27b_tensor:60
+    35b_replica:60 35b_host:50'
 if [ "${1:-}" = --only ]; then # one part, within its limit
     "part_$2"
     exit
@@ -204,12 +225,12 @@ writers=$!
 for limit in $limits; do
     part=${limit%:*}
     [ $# -eq 0 ] || [[ " $* " == *" ${part%%_*} "* ]] || continue
-    if [[ $part == 35b_one ]]; then
+    if [[ $part == 35b_passes ]]; then
         wait $writers
         big 27b >/dev/null & # while the 35b is measured on cards
         writers=$!
     fi
-    [[ $part != 27b_one ]] || wait $writers
+    [[ $part != 27b_passes ]] || wait $writers
     echo "== $part, after $((SECONDS - began)) s"
     timeout -k 15 "${limit#*:}" bash "$0" "$cards" --only "$part"
     [ $? -lt 124 ] && continue
@@ -221,4 +242,4 @@ for limit in $limits; do
 done
 wait
 echo "== $((SECONDS - began)) s"
-rm -f "$scratch"/gpus.{said,one,auto,again,host,why}
+rm -f "$scratch"/gpus.{said,passes,one,auto,again,host,why}

@@ -127,6 +127,12 @@ kept
 stop
 refuses 1 "--link peer: these cards do not access each other's memory directly" "$CHIMERE" serve --port 0 -q --no-odo \
     --ctx 256 -t 1 --gpus cpu,cpu --split tensor --link peer
+# bench: slices without a server, and what they exchange
+"$CHIMERE" bench -q -p 64 -n 8 -r 1 -t 1 --bandwidth 10 --gpus cpu,cpu >out || fail "bench --gpus: $(cat out)"
+[ "$(grep -c 'exchanged .* sums, .* MB, .* us: .* through the host' out)" = 2 ] || fail "bench --gpus: $(cat out)"
+refuses 2 '--gpus: expected several GPUs' "$CHIMERE" bench -q -p 8 -n 0 --gpus cpu
+refuses 2 '--gpus: expected neither --verify nor --sms' "$CHIMERE" bench -q -p 8 -n 0 --gpus cpu,cpu --verify
+refuses 2 '--gpus and --n-cpu-moe exclude each other' "$CHIMERE" bench -q -p 8 -n 0 --gpus cpu,cpu --n-cpu-moe 1
 # more cards than heads
 refuses 1 '5 cards, but layer 3 of the model has 4 heads' "$CHIMERE" serve --port 0 -q --no-odo \
     --ctx 256 -t 1 --gpus cpu,cpu,cpu,cpu,cpu --split tensor

@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "cli/args/bench_args.h"
+#include "cli/bench_cards.h"
 #include "cli/bench_url.h"
 #include "cli/cmd/bench_card.h"
 #include "cli/cmd/bench_speculate.h"
@@ -32,6 +33,7 @@ const struct cfg_opt bench_options[] = {
     MODEL_OPTIONS,
     CACHE_OPTIONS,
     BENCH_OPTIONS,
+    CARDS_OPTIONS,
     {"card", 0, CFG_STR, "NAME", NULL, 0, 0, NULL,
      "predict the decode speed of another GPU, e.g. rtx-5060-ti-16g; "
      "--sms are then all and as many as that one has"},
@@ -46,6 +48,7 @@ struct rig {
     struct model *m;
     struct seq_pool *pool;
     struct forward *f;
+    struct bench_cards cards; /* --gpus: owns m; there is no pool and no forward pass */
     struct seq **seqs;
     int32_t n_seq, batch, depth, n_prompt, n_gen, n_repeat;
     struct sampler *sampler; /* owned; greedy */
@@ -66,6 +69,41 @@ struct rig {
     struct bench_card_runs runs;      /* owned */
 };
 
+/* ---- the model, on one device or on several ---- */
+
+static int run_batch(struct rig *r, const struct batch_item *runs, int32_t n_run,
+                     const float **logits, struct err *e) {
+    struct lm *l = r->cards.lm;
+    return l ? l->ops->run(l, runs, n_run, logits, e) : forward_run(r->f, runs, n_run, logits, e);
+}
+
+static int new_seq(struct rig *r, int32_t i, struct err *e) {
+    struct lm *l = r->cards.lm;
+    return l ? l->ops->seq_new(l, &r->seqs[i], e) : seq_new(&r->seqs[i], r->pool, e);
+}
+
+static void free_seq(struct rig *r, int32_t i) {
+    struct lm *l = r->cards.lm;
+    if (l) l->ops->seq_free(l, r->seqs[i]);
+    else seq_free(r->seqs[i]);
+    r->seqs[i] = NULL;
+}
+
+static int reset(struct rig *r, int32_t i, struct err *e) {
+    if (!r->cards.lm) {
+        seq_reset(r->seqs[i]);
+        return 0;
+    }
+    free_seq(r, i);
+    return new_seq(r, i, e);
+}
+
+static int select_rows(struct rig *r, struct err *e) {
+    struct select_args select = {.rows = r->rows};
+    struct lm *l = r->cards.lm;
+    return l ? l->ops->select(l, &select, e) : forward_select(r->f, &select, e);
+}
+
 /* ---- the tests ---- */
 
 static int prefill(struct rig *r, struct seq *s, int32_t n, struct err *e) {
@@ -77,7 +115,9 @@ static int prefill(struct rig *r, struct seq *s, int32_t n, struct err *e) {
                                        .keep = r->keep,
                                        .want = at + n_tok == n ? WANT_LAST : WANT_NONE};
         const float *logits;
-        int rc = forward_run(r->f, &run, 1, &logits, e);
+        /* rows that stay on the first of several devices bring the time of their sums */
+        bool stays = r->cards.lm && r->rows;
+        int rc = run_batch(r, &run, 1, stays ? NULL : &logits, e);
         if (rc) return rc;
     }
     return 0;
@@ -95,9 +135,8 @@ static int decode(struct rig *r, int32_t n_seq, int32_t n, struct err *e) {
                                           .want = WANT_LAST,
                                           .keep = r->keep};
         const float *logits = NULL;
-        struct select_args select = {.rows = r->rows};
-        int rc = forward_run(r->f, runs, n_seq, r->rows ? NULL : &logits, e);
-        if (!rc && r->rows) rc = forward_select(r->f, &select, e);
+        int rc = run_batch(r, runs, n_seq, r->rows ? NULL : &logits, e);
+        if (!rc && r->rows) rc = select_rows(r, e);
         if (rc) return rc;
         for (int32_t i = 0; i < n_seq; i++) {
             if (logits &&
@@ -120,6 +159,7 @@ struct result {
     struct op_time ops[DEV_MAX_TIMES];
     struct load_stats load; /* weights loaded in that pass */
     struct tier_stats tier; /* over the measured repetitions; n_expert 0: no experts are on disk */
+    struct bench_link link; /* what several devices exchanged; zeros on one */
     double seconds;         /* duration of the measured repetitions */
 };
 
@@ -138,11 +178,12 @@ static struct dev_stats stats_of(const struct rig *r) {
 static int time_ops(struct rig *r, int32_t n_seq, bool is_decode, struct result *out,
                     struct err *e) {
     const struct ops *ops = r->m->dev->ops;
-    if (!is_decode) seq_reset(r->seqs[0]);
+    int rc = is_decode ? 0 : reset(r, 0, e);
+    if (rc) return rc;
     struct load_stats before = stats_of(r).load;
     enum time_by by = r->by_kernel ? TIME_BY_KERNEL : TIME_BY_OP;
     ops->time_ops(r->m->dev, by, NULL);
-    int rc = is_decode ? decode(r, n_seq, 1, e) : prefill(r, r->seqs[0], r->n_prompt, e);
+    rc = is_decode ? decode(r, n_seq, 1, e) : prefill(r, r->seqs[0], r->n_prompt, e);
     out->n_op = ops->time_ops(r->m->dev, by, out->ops);
     out->load = stats_of(r).load;
     out->load.packed_bytes -= before.packed_bytes;
@@ -174,16 +215,18 @@ static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *
     double sum = 0, square = 0, used = 0;
     uint64_t n_launch = 0;
     struct energy_joules from, to;
+    struct link_stats link = {0}, linked;
     bool has_energy = energy_now(&from);
     for (int32_t k = -1; k < r->n_repeat; k++) {
         for (int32_t i = 0; i < n_seq; i++) {
-            seq_reset(r->seqs[i]);
-            int rc = prefill(r, r->seqs[i], r->depth, e);
+            int rc = reset(r, i, e);
+            if (!rc) rc = prefill(r, r->seqs[i], r->depth, e);
             if (rc) return rc;
         }
         uint64_t before = stats_of(r).n_launch;
         struct tier_stats tier = {0};
         experts_stats(&r->m->weights.experts, &tier);
+        if (!k) bench_cards_stats(&r->cards, &link);
         energy_now(&from);
         int64_t start = clock_ns();
         int rc = is_decode ? decode(r, n_seq, r->n_gen, e) : prefill(r, r->seqs[0], r->n_prompt, e);
@@ -200,6 +243,8 @@ static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *
         sum += rate;
         square += rate * rate;
     }
+    bench_cards_stats(&r->cards, &linked);
+    out->link = bench_cards_link(&link, &linked, r->n_repeat * (is_decode ? r->n_gen : 1));
     qsort(r->rates, (size_t)r->n_repeat, sizeof *r->rates, by_size);
     double mean = sum / r->n_repeat, var = square / r->n_repeat - mean * mean;
     out->median = (r->rates[r->n_repeat / 2] + r->rates[(r->n_repeat - 1) / 2]) / 2;
@@ -302,6 +347,7 @@ static json_t *report(const struct rig *r, bool is_decode, int32_t n_seq, const 
     json_object_set_new(o, "bandwidth", json_integer((json_int_t)r->bandwidth));
     if (x->n_launch > 0) json_object_set_new(o, "launches", json_real(x->n_launch));
     if (x->n_op) json_object_set_new(o, "ops", report_ops(x));
+    if (x->link.n_sum > 0) json_object_set_new(o, "link", bench_cards_report(&x->link));
     if (x->tier.n_expert) json_object_set_new(o, "tier", report_tier(x));
     if (isfinite(x->joules)) json_object_set_new(o, "joules_per_tok", json_real(x->joules));
     if (isfinite(r->idle_watts)) json_object_set_new(o, "idle_watts", json_real(r->idle_watts));
@@ -355,6 +401,7 @@ static void print_row(const struct rig *r, bool is_decode, int32_t n_seq, const 
     if (isfinite(x->joules)) printf("  %.4g J/token", x->joules);
     putchar('\n');
     if (x->n_op) print_ops(x);
+    if (x->link.n_sum > 0) bench_cards_print(&x->link, x->pass_us);
     print_tier(x);
     print_load(&x->load);
     fflush(stdout);
@@ -408,6 +455,14 @@ static int open_model(struct rig *r, const struct cfg *c, struct dev **dev, stru
     want.engine.n_batch = (int32_t)cfg_int(c, "batch");
     want.engine.k_type = model_args_type(c, "cache-type-k");
     want.engine.v_type = model_args_type(c, "cache-type-v");
+    if (cfg_has(c, "gpus") && cfg_str(c, "gpus")) {
+        want.n_ctx = longest_test(r);
+        int rc = bench_cards_open(&r->cards, c, &want, e);
+        r->m = r->cards.loaded.model;
+        *dev = r->cards.loaded.dev;
+        r->batch = r->cards.loaded.plan.engine.n_batch;
+        return rc;
+    }
     int rc = model_args_open_planned(c, &want, &plan, dev, &r->m, e);
     r->batch = plan.engine.n_batch;
     return rc;
@@ -443,8 +498,8 @@ static int set_up(struct rig *r, const struct cfg *c, struct err *e) {
                                            .n_ctx = longest * r->n_seq,
                                            .k_type = model_args_type(c, "cache-type-k"),
                                            .v_type = model_args_type(c, "cache-type-v")};
-    int rc = seq_pool_new(&r->pool, r->m, &params, e);
-    if (!rc)
+    int rc = r->cards.lm ? 0 : seq_pool_new(&r->pool, r->m, &params, e);
+    if (!rc && !r->cards.lm)
         rc = forward_new(&r->f, r->m, r->pool, r->batch > r->n_seq ? r->batch : r->n_seq, r->n_seq,
                          e);
     if (!rc && cfg_str(c, "routing")) rc = replay(r, c, e);
@@ -455,7 +510,8 @@ static int set_up(struct rig *r, const struct cfg *c, struct err *e) {
     r->rates = mem_alloc_array((size_t)r->n_repeat, sizeof *r->rates);
     r->seqs = mem_alloc_array((size_t)r->n_seq, sizeof *r->seqs);
     r->tokens = mem_alloc_array((size_t)longest + 512, sizeof *r->tokens);
-    bool selects = !r->m->dev->ops->is_host;
+    const struct lm *l = r->cards.lm;
+    bool selects = l ? l->ops->select != NULL : !r->m->dev->ops->is_host;
     if (selects) r->rows = mem_alloc_array((size_t)r->n_seq, sizeof *r->rows);
     if (!rc && (!r->rates || !r->seqs || !r->tokens || (selects && !r->rows)))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -463,7 +519,7 @@ static int set_up(struct rig *r, const struct cfg *c, struct err *e) {
     sampler_defaults(&greedy);
     greedy.temperature = 0;
     if (!rc) rc = sampler_new(&r->sampler, &greedy, r->m->hp.n_vocab, NULL, e);
-    for (int32_t i = 0; !rc && i < r->n_seq; i++) rc = seq_new(&r->seqs[i], r->pool, e);
+    for (int32_t i = 0; !rc && i < r->n_seq; i++) rc = new_seq(r, i, e);
     struct rng rng;
     rng_seed(&rng, 1);
     for (int64_t i = 0; !rc && i < longest + 512; i++)
@@ -472,7 +528,7 @@ static int set_up(struct rig *r, const struct cfg *c, struct err *e) {
 }
 
 static void tear_down(struct rig *r) {
-    for (int32_t i = 0; r->seqs && i < r->n_seq; i++) seq_free(r->seqs[i]);
+    for (int32_t i = 0; r->seqs && i < r->n_seq; i++) free_seq(r, i);
     sampler_free(r->sampler);
     forward_free(r->f);
     routing_free(r->routing);
@@ -568,6 +624,10 @@ int bench_rows(const struct cfg *c, json_t *rows, struct err *e) {
     if (!rc) rc = run_all(&r, parallel, n_parallel, rows, e);
     tear_down(&r);
     bench_card_free(&r.runs);
+    if (r.cards.lm) {
+        bench_cards_close(&r.cards);
+        return rc;
+    }
     model_close(r.m);
     dev->ops->close(dev);
     return rc;

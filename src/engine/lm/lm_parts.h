@@ -38,6 +38,9 @@ struct part_seq {
 /* Around every use of part i's device. */
 void lm_parts_begin(struct parts *x, int32_t i);
 void lm_parts_end(struct parts *x, int32_t i);
+/* Something that is done for every part of a sequence or state; >= 0, or an error. */
+typedef int lm_part_fn(struct parts *x, int32_t i, void *arg, struct err *e);
+
 /* Fills p->items with the batch for part i. */
 void lm_parts_items(struct part *p, int32_t i, const struct batch_item *runs, int32_t n_run);
 
@@ -53,6 +56,8 @@ bool lm_tensor_free(struct tensor *t);
 /* logits NULL: the rows stay on the first device, for select and row; only if lm_tensor_selects. */
 int lm_tensor_run(struct tensor *t, const struct batch_item *runs, int32_t n_run,
                   const float **logits, struct err *e);
+/* Runs the task for all parts concurrently; returns the largest result, or the first error. */
+int lm_tensor_each(struct tensor *t, lm_part_fn *task, void *arg, struct err *e);
 bool lm_tensor_selects(const struct tensor *t);
 int lm_tensor_select(struct tensor *t, struct select_args *a, struct err *e);
 void lm_tensor_stats(const struct tensor *t, int32_t rank, struct link_stats *out);

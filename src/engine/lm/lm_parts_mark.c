@@ -30,6 +30,20 @@ static struct seq *part_of(struct seq *s, int32_t i) {
     return ((struct part_seq *)(void *)s)->part[i];
 }
 
+/* Slices are copied by the thread of each device, concurrently; parts one after the other, each in its turn. */
+static int for_each(struct parts *x, lm_part_fn *task, void *arg, struct err *e) {
+    int most = 0;
+    if (x->tensor) return lm_tensor_each(x->tensor, task, arg, e);
+    for (int32_t i = 0; i < x->n; i++) {
+        lm_parts_begin(x, i);
+        int n = task(x, i, arg, e);
+        lm_parts_end(x, i);
+        if (n < 0) return n;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 static void mark_free(struct lm *l, struct checkpoint *m) {
     for (int32_t i = 0; m && i < parts_of(l)->n; i++) {
         lm_parts_begin(parts_of(l), i);
@@ -39,17 +53,38 @@ static void mark_free(struct lm *l, struct checkpoint *m) {
     mem_free(m);
 }
 
+struct mark_task {
+    struct seq *s;
+    struct mark *m;
+    int32_t n; /* tokens to drop; pages at most */
+    bool first;
+};
+
+static int mark_part(struct parts *x, int32_t i, void *arg, struct err *e) {
+    const struct mark_task *t = arg;
+    (void)x;
+    return checkpoint_new(part_of(t->s, i), t->n, &t->m->part[i], e);
+}
+
+static int restore_part(struct parts *x, int32_t i, void *arg, struct err *e) {
+    const struct mark_task *t = arg;
+    (void)x;
+    return checkpoint_restore(part_of(t->s, i), t->m->part[i], t->first, t->n, e);
+}
+
+static int page_out_part(struct parts *x, int32_t i, void *arg, struct err *e) {
+    const struct mark_task *t = arg;
+    (void)x;
+    return checkpoint_page_out(t->m->part[i], t->n, e);
+}
+
 static int mark_new(struct lm *l, struct seq *s, int32_t n_drop, struct checkpoint **out,
                     struct err *e) {
     *out = NULL;
     struct mark *m = mem_zalloc(sizeof *m);
     if (!m) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    int rc = 0;
-    for (int32_t i = 0; !rc && i < parts_of(l)->n; i++) {
-        lm_parts_begin(parts_of(l), i);
-        rc = checkpoint_new(part_of(s, i), n_drop, &m->part[i], e);
-        lm_parts_end(parts_of(l), i);
-    }
+    struct mark_task t = {.s = s, .m = m, .n = n_drop};
+    int rc = for_each(parts_of(l), mark_part, &t, e);
     if (rc) mark_free(l, (struct checkpoint *)(void *)m);
     else *out = (struct checkpoint *)(void *)m;
     return rc;
@@ -58,13 +93,8 @@ static int mark_new(struct lm *l, struct seq *s, int32_t n_drop, struct checkpoi
 /* All parts have the same pages, so all of them finish restoring in the same call. */
 static int restore(struct lm *l, struct seq *s, const struct checkpoint *m, bool first,
                    int32_t n_max, struct err *e) {
-    int rc = 0;
-    for (int32_t i = 0; rc >= 0 && i < parts_of(l)->n; i++) {
-        lm_parts_begin(parts_of(l), i);
-        rc = checkpoint_restore(part_of(s, i), mark_of(m)->part[i], first, n_max, e);
-        lm_parts_end(parts_of(l), i);
-    }
-    return rc;
+    struct mark_task t = {.s = s, .m = mark_of(m), .n = n_max, .first = first};
+    return for_each(parts_of(l), restore_part, &t, e);
 }
 
 static int64_t ctx_to_load(struct lm *l, const struct checkpoint *m) {
@@ -77,15 +107,8 @@ static int64_t ctx_to_load(struct lm *l, const struct checkpoint *m) {
 }
 
 static int32_t page_out(struct lm *l, struct checkpoint *m, int32_t n_max, struct err *e) {
-    int32_t most = 0;
-    for (int32_t i = 0; i < parts_of(l)->n; i++) {
-        lm_parts_begin(parts_of(l), i);
-        int32_t n = checkpoint_page_out(mark_of(m)->part[i], n_max, e);
-        lm_parts_end(parts_of(l), i);
-        if (n < 0) return n;
-        most = n > most ? n : most;
-    }
-    return most;
+    struct mark_task t = {.m = mark_of(m), .n = n_max};
+    return for_each(parts_of(l), page_out_part, &t, e);
 }
 
 static int64_t ctx_free(struct lm *l) {

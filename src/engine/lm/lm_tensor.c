@@ -29,10 +29,13 @@ struct tensor {
 
     /* the current step; a rank's results belong to that rank's thread until the step is done */
     int32_t n_run;
-    bool measures; /* instead of a batch: the link */
-    bool joins;    /* logits stay on the first device */
+    bool measures;    /* instead of a batch: the link */
+    lm_part_fn *task; /* instead of a batch; NULL: none */
+    void *task_arg;
+    bool joins; /* logits stay on the first device */
     const float *logits[GPUS_MAX];
     struct err err[GPUS_MAX];
+    int done_by[GPUS_MAX]; /* what the task returned */
 
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
@@ -60,6 +63,10 @@ static void run_rank(struct tensor *t, int32_t rank) {
     t->err[rank].code = 0;
     if (t->measures) {
         link_measure(t->link, rank);
+        return;
+    }
+    if (t->task) {
+        t->done_by[rank] = t->task(t->x, rank, t->task_arg, &t->err[rank]);
         return;
     }
     int rc = forward_run_part(p->f, p->items, t->n_run, NULL, NULL,
@@ -166,6 +173,21 @@ int lm_tensor_run(struct tensor *t, const struct batch_item *runs, int32_t n_run
     if (!rc) rc = first_failure(t, e);
     if (!rc && n_row && logits) *logits = join_logits(t, n_row);
     return rc;
+}
+
+int lm_tensor_each(struct tensor *t, lm_part_fn *task, void *arg, struct err *e) {
+    if (t->is_lost) return err_set(e, CHIMERE_EDEVICE, "a card does not answer any more");
+    t->task = task;
+    t->task_arg = arg;
+    int rc = run_all(t, e), most = 0;
+    t->task = NULL;
+    for (int32_t i = 0; !rc && i < t->x->n; i++) {
+        if (t->done_by[i] > most) most = t->done_by[i];
+        if (t->done_by[i] >= 0) continue;
+        rc = t->done_by[i];
+        *e = t->err[i];
+    }
+    return rc ? rc : most;
 }
 
 bool lm_tensor_selects(const struct tensor *t) { return t->joined != NULL; }
