@@ -34,19 +34,3 @@ same got "other programs' spellings"
 refuses 2 "did you mean 'serve'?" "$CHIMERE" sevre
 refuses 2 'commands:' "$CHIMERE" abracadabra
 [ "$("$CHIMERE" version)" = "$("$CHIMERE" --version)" ] || fail "version"
-
-# a user without a home folder
-if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
-    mkdir bare
-    cp -r "$CHIMERE" "$model" "$SOURCE_DIR/pipelines" bare
-    chmod -R a+rX . bare
-    nobody() {
-        setpriv --reuid 65534 --regid 65534 --clear-groups env -i "PATH=$PATH" HOME=/nonexistent bare/chimere "$@"
-    }
-    nobody odo ask hello -q -n 8 --temp 0 >got 2>err </dev/null || fail "odo ask without a home: $(cat err)"
-    [ -s got ] && grep -q 'keeps nothing' err || fail "odo ask without a home: $(cat got err)"
-    nobody odo explain hello >got 2>err </dev/null || fail "odo explain without a home: $(cat err)"
-    refuses 1 'cannot create' nobody odo index .
-else
-    echo "skip: commands without a home folder: needs root and setpriv"
-fi

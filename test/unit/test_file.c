@@ -141,6 +141,27 @@ static void only_regular_files_are_mapped(void **state) {
     unlink(in_dir("empty"));
 }
 
+/* Twice, so that on Windows what the first one left is removed. */
+static void what_is_mapped_can_be_replaced(void **state) {
+    (void)state;
+    struct file_map m;
+    struct err e = {0};
+    int n = n_entries();
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(file_write(in_dir("mapped"), i ? "second" : "before", 6, &e), 0);
+        assert_int_equal(file_map(&m, in_dir("mapped"), &e), 0);
+        assert_int_equal(file_write(in_dir("mapped"), "behind", 6, &e), 0);
+        assert_memory_equal(m.data, i ? "second" : "before", 6); /* the reader keeps what it has */
+        file_unmap(&m);
+    }
+    assert_int_equal(file_map(&m, in_dir("mapped"), &e), 0);
+    assert_memory_equal(m.data, "behind", 6);
+    file_unmap(&m);
+    assert_int_equal(file_write(in_dir("mapped"), "", 0, &e), 0);
+    assert_int_equal(n_entries(), n + 1); /* no other file is left behind */
+    unlink(in_dir("mapped"));
+}
+
 static void folders_are_made_on_the_way(void **state) {
     (void)state;
     struct err e = {0};
@@ -184,6 +205,7 @@ int main(void) {
         cmocka_unit_test(a_write_that_fails_keeps_the_old_file),
         cmocka_unit_test(reads_stop_at_their_ceiling),
         cmocka_unit_test(only_regular_files_are_mapped),
+        cmocka_unit_test(what_is_mapped_can_be_replaced),
         cmocka_unit_test(folders_are_made_on_the_way),
         cmocka_unit_test(failed_allocations_are_reported),
     };

@@ -146,12 +146,49 @@ int win_unlink(const char *path) {
     return win_wide(path, wide) ? done(DeleteFileW(wide)) : -1;
 }
 
+/* Removes the files that `replace` moved aside for this path and that nobody has mapped any more. */
+static void remove_old(const wchar_t *path) {
+    wchar_t old[WIN_PATH];
+    WIN32_FIND_DATAW found;
+    int n = swprintf(old, WIN_PATH, L"%ls.old-*", path);
+    HANDLE find = n > 0 ? FindFirstFileW(old, &found) : INVALID_HANDLE_VALUE;
+    if (find == INVALID_HANDLE_VALUE) return;
+    const wchar_t *slash = wcsrchr(path, L'\\');
+    int n_folder = slash ? (int)(slash - path) + 1 : 0;
+    do {
+        n = swprintf(old, WIN_PATH, L"%.*ls%ls", n_folder, path, found.cFileName);
+        if (n > 0) DeleteFileW(old);
+    } while (FindNextFileW(find, &found));
+    FindClose(find);
+}
+
+/* Files that are open or mapped cannot be replaced, but can get another name, under which their readers keep them. */
+static bool replace(const wchar_t *from, const wchar_t *to) {
+    wchar_t old[WIN_PATH];
+    const DWORD how = MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH;
+    if (MoveFileExW(from, to, how)) return true;
+    DWORD code = GetLastError();
+    unsigned unique = (unsigned)GetTickCount64() ^ (unsigned)GetCurrentProcessId() << 16;
+    if ((code == ERROR_ACCESS_DENIED || code == ERROR_SHARING_VIOLATION) &&
+        !(GetFileAttributesW(to) & FILE_ATTRIBUTE_DIRECTORY) && /* also set if there is none */
+        swprintf(old, WIN_PATH, L"%ls.old-%08x", to, unique) > 0 && MoveFileExW(to, old, 0)) {
+        if (MoveFileExW(from, to, how)) {
+            DeleteFileW(old);
+            return true;
+        }
+        code = GetLastError();
+        MoveFileExW(old, to, 0);
+    }
+    SetLastError(code);
+    return false;
+}
+
 int win_rename(const char *from, const char *to) {
     wchar_t a[WIN_PATH], b[WIN_PATH];
     if (!win_wide(from, a) || !win_wide(to, b)) return -1;
-    /* A virus scanner or a reader may hold the old file for a moment. */
-    for (int i = 0; i < 50; i++) {
-        if (MoveFileExW(a, b, MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH)) return 0;
+    remove_old(b);
+    for (int i = 0; i < 50; i++) { /* a virus scanner may hold the old file for a moment */
+        if (replace(a, b)) return 0;
         DWORD code = GetLastError();
         if (code != ERROR_SHARING_VIOLATION && code != ERROR_ACCESS_DENIED) break;
         if (GetFileAttributesW(b) & FILE_ATTRIBUTE_DIRECTORY) break; /* also if there is none */
