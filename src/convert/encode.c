@@ -46,13 +46,15 @@ struct job {
     const struct gguf_tensor *tensor;
     const struct quant_traits *from, *to;
     uint32_t type;
-    float most;                /* largest magnitude of the new type */
-    const struct hints *hints; /* view */
-    float *correlation;        /* owned: of the current slab's matrix; NULL: unknown */
+    float most;                 /* largest magnitude of the new type */
+    const struct hints *hints;  /* view */
+    float *correlation;         /* owned: of the current slab's matrix; NULL: unknown */
+    uint64_t column0, n_column; /* of the tensor's rows, the part to encode */
     uint64_t span, spans_per_row, from_row_bytes, to_row_bytes;
     uint64_t first, last; /* spans of the current slab */
     unsigned char *out;   /* view: result of the slab */
-    float *scratch;       /* view */
+    float *scratch;       /* view: [n_thread, n_scratch] */
+    size_t n_scratch;
     _Atomic uint64_t next;
     _Atomic uint64_t bad; /* lowest element that does not fit, UINT64_MAX: none */
     _Atomic bool out_of_memory;
@@ -71,11 +73,16 @@ static void note_bad(struct job *j, uint64_t element) {
 
 static void code_span(struct job *j, uint64_t span, float *x) {
     const struct gguf_tensor *t = j->tensor;
-    uint64_t row = span / j->spans_per_row, column = span % j->spans_per_row * j->span;
-    size_t n = (size_t)(t->ne[0] - column < j->span ? t->ne[0] - column : j->span);
-    j->from->decode(t->data + row * j->from_row_bytes +
-                        column / j->from->block_elements * j->from->block_bytes,
-                    x, n);
+    uint64_t row = span / j->spans_per_row, at = span % j->spans_per_row * j->span;
+    uint64_t column = j->column0 + at;
+    size_t n = (size_t)(j->n_column - at < j->span ? j->n_column - at : j->span);
+    const unsigned char *source = t->data + row * j->from_row_bytes;
+    if (j->from->head_bytes) {
+        j->from->decode(source, x, t->ne[0]);
+        x += column;
+    } else {
+        j->from->decode(source + column / j->from->block_elements * j->from->block_bytes, x, n);
+    }
     float most = j->most;
     for (size_t i = 0; i < n; i++)
         if (!(fabsf(x[i]) <= most)) {
@@ -92,7 +99,7 @@ static void code_span(struct job *j, uint64_t span, float *x) {
 static void code_spans(void *arg, int ith, int n_thread) {
     (void)n_thread;
     struct job *j = arg;
-    float *x = j->scratch + (size_t)ith * j->span;
+    float *x = j->scratch + (size_t)ith * j->n_scratch;
     for (;;) {
         uint64_t span = atomic_fetch_add(&j->next, GRAB);
         if (span >= j->last) return;
@@ -144,25 +151,29 @@ static int begin_slab(struct job *j, uint64_t n_span, uint64_t slab, struct err 
                : 0;
 }
 
-int encode_run(struct encoder *x, const struct gguf_tensor *t, uint32_t type,
-               const struct hints *hints, encode_sink *sink, void *ud, struct err *e) {
+int encode_run(struct encoder *x, const struct gguf_tensor *t, uint64_t first, uint64_t n,
+               uint32_t type, const struct hints *hints, encode_sink *sink, void *ud,
+               struct err *e) {
     struct job j = {.tensor = t,
                     .from = quant_traits(t->type),
                     .to = quant_traits(type),
                     .type = type,
                     .most = quant_max(type),
                     .hints = hints,
+                    .column0 = first,
+                    .n_column = n,
                     .bad = UINT64_MAX};
     bool whole = j.from->head_bytes || j.to->head_bytes; /* rows with their own scale */
-    j.span = t->ne[0] < SPAN || whole ? t->ne[0] : SPAN;
-    j.spans_per_row = (t->ne[0] + j.span - 1) / j.span;
+    j.span = n < SPAN || whole ? n : SPAN;
+    j.spans_per_row = (n + j.span - 1) / j.span;
     quant_row_bytes(t->type, t->ne[0], &j.from_row_bytes);
-    quant_row_bytes(type, t->ne[0], &j.to_row_bytes);
+    quant_row_bytes(type, n, &j.to_row_bytes);
     uint64_t n_span = t->n_elements / t->ne[0] * j.spans_per_row,
              slab = SLAB / j.span ? SLAB / j.span : 1;
     if (slab > n_span) slab = n_span;
     /* the largest type has eight bytes per element */
-    int rc = reserve(x, (size_t)(slab * j.span) * sizeof(double), (size_t)j.span, e);
+    j.n_scratch = (size_t)(j.from->head_bytes ? t->ne[0] : j.span);
+    int rc = reserve(x, (size_t)(slab * j.span) * sizeof(double), j.n_scratch, e);
     j.out = x->out;
     j.scratch = x->scratch;
     if (!rc) rc = begin_correlation(&j, e);

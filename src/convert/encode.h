@@ -16,9 +16,11 @@ void encode_free(struct encoder *x);
 /* Receives n encoded bytes; source: bytes of the tensor consumed so far. A nonzero return ends the run. */
 typedef int encode_sink(void *ud, const void *data, size_t n, uint64_t source, struct err *e);
 
-/* hints: of the tensor, or NULL; if they have correlations, those of one matrix are in memory, ne0 kB. A value that
+/* Encodes columns [first, first + n) of every row, n and first multiples of the type's blocks, as a tensor of their own.
+ * hints: of the tensor, or NULL; if they have correlations, those of one matrix are in memory, ne0 kB. A value that
  * is not finite is reported with its position. The caller has checked that rows fit the type. */
-int encode_run(struct encoder *x, const struct gguf_tensor *t, uint32_t type,
-               const struct hints *hints, encode_sink *sink, void *ud, struct err *e);
+int encode_run(struct encoder *x, const struct gguf_tensor *t, uint64_t first, uint64_t n,
+               uint32_t type, const struct hints *hints, encode_sink *sink, void *ud,
+               struct err *e);
 
 #endif

@@ -16,6 +16,7 @@
 #include "convert/imatrix_read.h"
 #include "convert/quantize_mix.h"
 #include "format/quant.h"
+#include "model/weights.h"
 
 enum {
     COPY = 1 << 22, /* bytes per write of a tensor that is copied */
@@ -128,6 +129,29 @@ static bool may_override(const struct gguf_tensor *t, bool is_matrix, uint32_t t
            quant_traits(type)->block_elements == 1;
 }
 
+/* Sets the types and sizes of the columns of a tensor that is to have type `wanted`. */
+static int plan_columns(const struct quantize *q, struct quantize_item *item, uint32_t wanted,
+                        struct err *e) {
+    const struct gguf_tensor *t = item->tensor;
+    uint64_t n_row = t->n_elements / t->ne[0], row = 0, tail_row = 0, all = 0;
+    uint64_t first =
+        q->options.tails && wanted != t->type ? quantize_mix_divide(wanted, t->ne[0]) : 0;
+    item->n_column = first ? first : t->ne[0];
+    item->type = first || wanted == t->type ? wanted : quantize_mix_fit(wanted, t->ne[0]);
+    item->is_refitted = item->type != wanted;
+    if (first) item->tail = quantize_mix_fit(wanted, t->ne[0] - first);
+    if (!quant_row_bytes(item->type, item->n_column, &row) ||
+        (first && !quant_row_bytes(item->tail, t->ne[0] - first, &tail_row)) ||
+        !u64_mul(row, n_row, &item->n_bytes) || !u64_mul(tail_row, n_row, &item->tail_bytes) ||
+        !u64_add(item->n_bytes, item->tail_bytes, &all))
+        return err_set(e, CHIMERE_ELIMIT, "tensor %s: its size overflows as %s", t->name,
+                       quant_traits(item->type)->name);
+    if (first && strlen(t->name) + strlen(WEIGHT_TAIL) >= GGUF_MAX_NAME)
+        return err_set(e, CHIMERE_ELIMIT, "tensor %s: its name is too long for a second part",
+                       t->name);
+    return 0;
+}
+
 /* Matrices get the mix's type or a rule's. Of the other tensors, 16- and 64-bit floats become f32, as engines expect
  * for tensors that are not used in products; everything else is unchanged. */
 static int plan_tensor(struct quantize *q, struct quantize_item *item, pcre2_match_data *match,
@@ -149,14 +173,8 @@ static int plan_tensor(struct quantize *q, struct quantize_item *item, pcre2_mat
     } else if (t->type == QUANT_F16 || t->type == QUANT_BF16 || t->type == QUANT_F64) {
         item->type = QUANT_F32;
     }
-    uint32_t wanted = item->type;
-    item->type = wanted == t->type ? wanted : quantize_mix_fit(wanted, t->ne[0]);
-    item->is_refitted = item->type != wanted;
-    uint64_t row = 0;
-    if (!quant_row_bytes(item->type, t->ne[0], &row) ||
-        !u64_mul(row, t->n_elements / t->ne[0], &item->n_bytes))
-        return err_set(e, CHIMERE_ELIMIT, "tensor %s: its size overflows as %s", t->name,
-                       quant_traits(item->type)->name);
+    rc = plan_columns(q, item, item->type, e);
+    if (rc) return rc;
     if (!q->imatrix || item->type == t->type || quant_traits(item->type)->block_elements == 1)
         return 0;
     rc = imatrix_check(q->imatrix, t->name, t->ne[0], t->ne[2] * t->ne[3], e);
@@ -247,7 +265,7 @@ void quantize_sizes(const struct quantize *q, uint64_t *n_elements, uint64_t *by
     for (size_t i = 0; i < q->n_item; i++) {
         *n_elements += q->items[i].tensor->n_elements;
         *bytes_before += q->items[i].tensor->n_bytes;
-        *bytes_after += q->items[i].n_bytes;
+        *bytes_after += q->items[i].n_bytes + q->items[i].tail_bytes;
     }
 }
 
@@ -281,22 +299,27 @@ static int copy_tensor(struct run *r, const struct gguf_tensor *t, struct err *e
 struct slab_sink {
     struct run *r;
     const struct gguf_tensor *t;
-    uint64_t from; /* source bytes released so far */
+    uint64_t from; /* source bytes released so far; tails do not count, and are read again */
+    bool is_tail;
 };
 
 static int put_slab(void *ud, const void *data, size_t n, uint64_t source, struct err *e) {
     struct slab_sink *s = ud;
     int rc = gguf_write_data(s->r->w, data, n, e);
-    give_back(s->r, s->t, s->from, source);
+    if (!s->is_tail) give_back(s->r, s->t, s->from, source);
     s->from = source;
     return rc;
 }
 
 static int code_tensor(struct run *r, const struct quantize_item *item, struct err *e) {
-    struct slab_sink s = {r, item->tensor, 0};
+    const struct gguf_tensor *t = item->tensor;
+    struct slab_sink s = {r, t, 0, false}, tail = {r, t, 0, true};
     struct hints *hints;
-    int rc = hints_open(&hints, item->is_weighted ? r->q->imatrix : NULL, item->tensor, e);
-    if (!rc) rc = encode_run(r->encoder, item->tensor, item->type, hints, put_slab, &s, e);
+    int rc = hints_open(&hints, item->is_weighted ? r->q->imatrix : NULL, t, e);
+    if (!rc) rc = encode_run(r->encoder, t, 0, item->n_column, item->type, hints, put_slab, &s, e);
+    if (!rc && item->tail_bytes)
+        rc = encode_run(r->encoder, t, item->n_column, t->ne[0] - item->n_column, item->tail, hints,
+                        put_slab, &tail, e);
     hints_close(hints);
     return rc;
 }
@@ -313,8 +336,9 @@ static int write_tensor(struct run *r, const struct quantize_item *item, struct 
     const struct gguf_tensor *t = item->tensor;
     if (item->type == t->type) return copy_tensor(r, t, e);
     const struct quantize_choice *choice = r->q->options.choice;
-    const void *ready =
-        choice && choice->ready ? choice->ready(choice->ud, t, item->type, item->n_bytes) : NULL;
+    const void *ready = choice && choice->ready && !item->tail_bytes
+                            ? choice->ready(choice->ud, t, item->type, item->n_bytes)
+                            : NULL;
     return ready ? put_ready(r, item, ready, e) : code_tensor(r, item, e);
 }
 
@@ -350,12 +374,24 @@ static int refuse_source(const struct quantize *q, const char *path, struct err 
     return 0;
 }
 
+static void add_tensor(struct gguf_writer *w, const struct quantize_item *item) {
+    const struct gguf_tensor *t = item->tensor;
+    uint64_t ne[GGUF_MAX_DIMS];
+    char name[GGUF_MAX_NAME + 8];
+    memcpy(ne, t->ne, sizeof ne);
+    ne[0] = item->n_column;
+    gguf_add_tensor(w, t->name, item->type, t->n_dims, ne);
+    if (!item->tail_bytes) return;
+    snprintf(name, sizeof name, "%s%s", t->name, WEIGHT_TAIL);
+    ne[0] = t->ne[0] - item->n_column;
+    gguf_add_tensor(w, name, item->tail, t->n_dims, ne);
+}
+
 static int write_all(struct run *r, struct err *e) {
     const struct quantize *q = r->q;
     put_keys(q, r->w);
     for (size_t i = 0; i < q->n_item; i++) {
-        const struct gguf_tensor *t = q->items[i].tensor;
-        gguf_add_tensor(r->w, t->name, q->items[i].type, t->n_dims, t->ne);
+        add_tensor(r->w, &q->items[i]);
     }
     int rc = 0;
     for (size_t i = 0; i < q->n_item && !rc; i++) {

@@ -32,6 +32,7 @@ struct quantize_options {
         *tensor_types; /* REGEX=TYPE, matched anywhere in the name; the first match wins */
     size_t n_tensor_types;
     bool pure;            /* the base type for every matrix, including output and embedding */
+    bool tails;           /* rows that are no whole blocks are divided (quantize_mix_divide) */
     int n_thread;         /* 0: one per core */
     uint64_t split_bytes; /* 0: one file */
     const struct quantize_choice *choice; /* borrowed until quantize_close; NULL: mix and rules */
@@ -40,7 +41,9 @@ struct quantize_options {
 struct quantize_item {
     const struct gguf_tensor *tensor; /* view of the source */
     uint32_t type;
-    uint64_t n_bytes;
+    uint64_t n_column; /* columns in that type: all, or those before the tail */
+    uint32_t tail;     /* the type of the others, in a tensor NAME.tail */
+    uint64_t n_bytes, tail_bytes;
     bool is_weighted; /* the importance matrix has an entry */
     bool is_refitted; /* rows are not a multiple of the wanted type's block */
 };

@@ -6,6 +6,7 @@
 
 #include "base/str.h"
 #include "format/quant.h"
+#include "model/weights.h"
 
 /* ---- roles of tensors ---- */
 
@@ -286,4 +287,11 @@ uint32_t quantize_mix_fit(uint32_t type, uint64_t n) {
     for (size_t i = 0; i < sizeof smaller / sizeof *smaller; i++)
         if (smaller[i].from == type) type = smaller[i].to;
     return n % quant_traits(type)->block_elements == 0 ? type : QUANT_F16;
+}
+
+uint64_t quantize_mix_divide(uint32_t type, uint64_t n) {
+    uint64_t block = quant_traits(type)->block_elements;
+    return n > block && n % block && n % WEIGHT_TAIL_BLOCK == 0 && block % WEIGHT_TAIL_BLOCK == 0
+               ? n / block * block
+               : 0;
 }

@@ -15,7 +15,8 @@ enum {
     KV_PAGE = 64,      /* positions per page of keys and values */
 };
 
-/* A matrix [n_out, n_in] (file order: ne = {n_in, n_out, n_mat}) or a stack of n_mat of them. */
+/* A matrix [n_out, n_in] (file order: ne = {n_in, n_out, n_mat}) or a stack of n_mat of them. If rows are stored in two
+ * parts, n_in is the number of columns of the first, and tail the matrix of the others. */
 struct weight {
     const void *data; /* borrowed from the loader until the model is closed */
     uint32_t type;    /* quant.h id */
@@ -23,7 +24,12 @@ struct weight {
     int64_t n_in, n_out, n_mat;
     size_t row_bytes, mat_bytes; /* of layout 0 */
     size_t stride;               /* bytes between matrices in a private form; 0: adjacent */
+    const struct weight *tail;   /* NULL: none; has no tail itself */
 };
+/* Length of the rows that w multiplies. */
+static inline int64_t tensor_n_in(const struct weight *w) {
+    return w->n_in + (w->tail ? w->tail->n_in : 0);
+}
 
 /* Consecutive rows of a batch that belong to one sequence. */
 struct span {

@@ -72,13 +72,13 @@ static int bind_pair(struct lora *l, const struct model *m, const struct gguf_te
     if (!n_part)
         return err_set(e, CHIMERE_EMISMATCH,
                        "tensor %s: the model has no such matrix that adapters may change", name);
-    if (ta->ne[0] != (uint64_t)base->n_in || tb->ne[1] != (uint64_t)base->n_out ||
+    if (ta->ne[0] != (uint64_t)tensor_n_in(base) || tb->ne[1] != (uint64_t)base->n_out ||
         ta->ne[1] != tb->ne[0] || ta->ne[1] < 1 || ta->ne[1] > LORA_MAX_RANK || ta->n_dims > 2 ||
         tb->n_dims > 2)
         return err_set(e, CHIMERE_EMISMATCH,
                        "tensor %s: expected [%lld, r] and [r, %lld] with r up to %d, got "
                        "[%llu, %llu] and [%llu, %llu]",
-                       name, (long long)base->n_in, (long long)base->n_out, LORA_MAX_RANK,
+                       name, (long long)tensor_n_in(base), (long long)base->n_out, LORA_MAX_RANK,
                        (unsigned long long)ta->ne[0], (unsigned long long)ta->ne[1],
                        (unsigned long long)tb->ne[0], (unsigned long long)tb->ne[1]);
     if (ta->type > 1 && ta->type != 30)

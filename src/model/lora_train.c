@@ -40,7 +40,7 @@ static void measure(void *ud, const char *name, const struct weight *w) {
     struct sizes *s = ud;
     (void)name;
     s->n_pair++;
-    s->n_in += (size_t)w->n_in;
+    s->n_in += (size_t)tensor_n_in(w);
     s->n_out += (size_t)w->n_out;
 }
 
@@ -63,10 +63,10 @@ static void bind(void *ud, const char *name, const struct weight *w) {
     struct lora *l = x->l;
     (void)name;
     l->pairs[l->n_pair++] = (struct lora_pair){.base = w,
-                                               .a = floats(x->a, w->n_in, l->rank),
+                                               .a = floats(x->a, tensor_n_in(w), l->rank),
                                                .b = floats(x->b, l->rank, w->n_out),
                                                .scale = 1};
-    x->a += w->n_in * l->rank;
+    x->a += tensor_n_in(w) * l->rank;
     x->b += w->n_out * l->rank;
 }
 
@@ -164,7 +164,7 @@ struct writing {
 };
 static void write_pair(void *ud, const char *name, const struct weight *w) {
     struct writing *x = ud;
-    uint64_t r = (uint64_t)x->l->rank, n_in = (uint64_t)w->n_in, n_out = (uint64_t)w->n_out;
+    uint64_t r = (uint64_t)x->l->rank, n_in = (uint64_t)tensor_n_in(w), n_out = (uint64_t)w->n_out;
     if (!x->values) {
         char part[GGUF_MAX_NAME + 8];
         const uint64_t ne_a[] = {n_in, r}, ne_b[] = {r, n_out};

@@ -13,7 +13,7 @@
 #include "model/expert_slots.h"
 #include "model/tier.h"
 
-enum { MAX_VECTOR = 1 << 24, MAX_MATRICES = 40, MAX_GATHERED = 4096 };
+enum { MAX_VECTOR = 1 << 24, MAX_MATRICES = 80, MAX_GATHERED = 4096 };
 
 struct binder {
     struct weights *w;
@@ -21,7 +21,8 @@ struct binder {
     const struct gguf *g;
     struct dev *dev;
     const struct model_slice *slice; /* NULL: the whole tensors */
-    size_t cap_owned, cap_source;
+    size_t cap_owned, cap_source, cap_tail;
+    bool out_of_tails;
     struct err *e;
     void **gathered; /* owned [MAX_GATHERED] */
     size_t n_gathered;
@@ -128,6 +129,30 @@ static struct weight view_of(const struct gguf_tensor *t) {
                            .mat_bytes = row_bytes * t->ne[1]};
 }
 
+/* A copy of tail that the weights own. */
+static const struct weight *own_tail(struct binder *b, const struct weight *tail) {
+    struct weights *w = b->w;
+    if (!tail) return NULL;
+    if (w->n_tail == b->cap_tail) {
+        size_t cap = b->cap_tail ? b->cap_tail * 2 : 64;
+        struct weight **grown = mem_realloc(w->tails, cap * sizeof *grown);
+        b->out_of_tails |= !grown;
+        if (!grown) return NULL;
+        w->tails = grown;
+        b->cap_tail = cap;
+    }
+    struct weight *own = w->tails[w->n_tail] = mem_alloc(sizeof *own);
+    b->out_of_tails |= !own;
+    if (!own) return NULL;
+    *own = *tail;
+    w->n_tail++;
+    return own;
+}
+
+static int check_tails(const struct binder *b) {
+    return b->out_of_tails ? err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights") : 0;
+}
+
 static int keep_gathered(struct binder *b, void *p) {
     if (b->n_gathered == MAX_GATHERED) {
         mem_free(p);
@@ -158,15 +183,48 @@ static int cut_matrix(struct binder *b, const struct tensor_row *row, int32_t il
     return rc;
 }
 
-static int bind_matrix(struct binder *b, const struct tensor_row *row, int32_t il,
-                       const struct gguf_tensor *t, const int64_t want[3], struct weight *slot) {
+static int view_matrix(struct binder *b, const struct gguf_tensor *t, const int64_t want[3],
+                       struct weight *slot) {
     if (!shape_is(t, want)) return bad_shape(b, t, want);
     const struct quant_traits *q = quant_traits(t->type);
     if (!q->decode)
         return err_set(b->e, CHIMERE_EUNSUPPORTED, "tensor %s: expected a number type, got %s",
                        t->name, q->name);
     *slot = view_of(t);
-    return b->slice ? cut_matrix(b, row, il, slot) : 0;
+    return 0;
+}
+
+/* The last columns of a matrix in two parts are in the tensor NAME.tail. Both parts are whole blocks of activations. */
+static int bind_matrix(struct binder *b, const struct tensor_row *row, int32_t il,
+                       const struct gguf_tensor *t, const int64_t want[3], struct weight *slot) {
+    char name[GGUF_MAX_NAME + 8];
+    snprintf(name, sizeof name, "%s%s", t->name, WEIGHT_TAIL);
+    const struct gguf_tensor *last = gguf_find_tensor(b->g, name);
+    if (!last) {
+        int rc = view_matrix(b, t, want, slot);
+        return !rc && b->slice ? cut_matrix(b, row, il, slot) : rc;
+    }
+    if (b->slice)
+        return err_set(b->e, CHIMERE_EUNSUPPORTED,
+                       "tensor %s: has two parts, so one device must hold the model", t->name);
+    uint64_t n = t->ne[0];
+    if (n % WEIGHT_TAIL_BLOCK || last->ne[0] % WEIGHT_TAIL_BLOCK || n >= (uint64_t)want[0])
+        return err_set(b->e, CHIMERE_EFORMAT,
+                       "tensor %s: expected two parts of multiples of %d columns, got %llu and "
+                       "%llu of %lld",
+                       t->name, WEIGHT_TAIL_BLOCK, (unsigned long long)n,
+                       (unsigned long long)last->ne[0], (long long)want[0]);
+    const int64_t first_shape[3] = {(int64_t)n, want[1], want[2]};
+    const int64_t last_shape[3] = {want[0] - (int64_t)n, want[1], want[2]};
+    struct weight tail;
+    int rc = view_matrix(b, t, first_shape, slot);
+    if (!rc) rc = view_matrix(b, last, last_shape, &tail);
+    if (rc) return rc;
+    if (!b->dev->ops->is_host)
+        return err_set(b->e, CHIMERE_EUNSUPPORTED, "tensor %s: has two parts, for CPUs only",
+                       t->name);
+    slot->tail = own_tail(b, &tail);
+    return check_tails(b);
 }
 
 static int bind_row(struct binder *b, const struct tensor_row *row, int32_t il) {
@@ -178,6 +236,8 @@ static int bind_row(struct binder *b, const struct tensor_row *row, int32_t il) 
         if (row->flags & TS_TIED) {
             struct weight *tied = (struct weight *)(void *)(base + row->slot);
             *tied = b->w->global.token_embd;
+            tied->tail = own_tail(b, tied->tail);
+            if (check_tails(b)) return CHIMERE_ENOMEM;
             return b->slice ? cut_matrix(b, row, il, tied) : 0;
         }
         if (row->flags & (TS_OPTIONAL | TS_OR_FUSED)) return 0;
@@ -194,10 +254,17 @@ static int bind_row(struct binder *b, const struct tensor_row *row, int32_t il) 
 }
 
 /* Rows [first, first + n) of w as a separate matrix. */
-static struct weight rows_of(const struct weight *w, int64_t first, int64_t n) {
+static struct weight part_rows(const struct weight *w, int64_t first, int64_t n) {
     struct weight v = *w;
     v.data = (const char *)w->data + (size_t)first * w->row_bytes;
     v.n_out = n;
+    return v;
+}
+static struct weight rows_of(struct binder *b, const struct weight *w, int64_t first, int64_t n) {
+    struct weight v = part_rows(w, first, n);
+    if (!w->tail) return v;
+    struct weight tail = part_rows(w->tail, first, n);
+    v.tail = own_tail(b, &tail);
     return v;
 }
 
@@ -209,9 +276,9 @@ static int split_fused(struct binder *b, int32_t il) {
         if (l->attn.qkv.data) {
             int64_t nq = arch_dim(hp, D_Q, il), nk = arch_dim(hp, D_K, il),
                     nv = arch_dim(hp, D_V, il);
-            l->attn.q = rows_of(&l->attn.qkv, 0, nq);
-            l->attn.k = rows_of(&l->attn.qkv, nq, nk);
-            l->attn.v = rows_of(&l->attn.qkv, nq + nk, nv);
+            l->attn.q = rows_of(b, &l->attn.qkv, 0, nq);
+            l->attn.k = rows_of(b, &l->attn.qkv, nq, nk);
+            l->attn.v = rows_of(b, &l->attn.qkv, nq + nk, nv);
             if (l->attn.qkv_b) {
                 l->attn.q_b = l->attn.qkv_b;
                 l->attn.k_b = l->attn.qkv_b + nq;
@@ -228,33 +295,33 @@ static int split_fused(struct binder *b, int32_t il) {
     }
     if (hp->is_up_fused && l->ffn.up.data) {
         int64_t n_ff = hp->layer[il].n_ff;
-        l->ffn.gate = rows_of(&l->ffn.up, 0, n_ff);
-        l->ffn.up = rows_of(&l->ffn.up, n_ff, n_ff);
+        l->ffn.gate = rows_of(b, &l->ffn.up, 0, n_ff);
+        l->ffn.up = rows_of(b, &l->ffn.up, n_ff, n_ff);
         l->ffn.gate_b = l->ffn.up_b;
         if (l->ffn.up_b) l->ffn.up_b += n_ff;
     }
     if (hp->layer[il].mixer & MIX_CONV) { /* gate before, gate after, values */
         int64_t d = hp->n_embd;
-        l->ssm.x_b = rows_of(&l->ssm.in, 0, d);
-        l->ssm.x_c = rows_of(&l->ssm.in, d, d);
-        l->ssm.x_dt = rows_of(&l->ssm.in, 2 * d, d);
+        l->ssm.x_b = rows_of(b, &l->ssm.in, 0, d);
+        l->ssm.x_c = rows_of(b, &l->ssm.in, d, d);
+        l->ssm.x_dt = rows_of(b, &l->ssm.in, 2 * d, d);
     }
     if (l->ssm.x.data) {
         int64_t rank = hp->ssm.dt_rank, n_state = hp->ssm.d_state;
-        l->ssm.x_dt = rows_of(&l->ssm.x, 0, rank);
-        l->ssm.x_b = rows_of(&l->ssm.x, rank, n_state);
-        l->ssm.x_c = rows_of(&l->ssm.x, rank + n_state, n_state);
+        l->ssm.x_dt = rows_of(b, &l->ssm.x, 0, rank);
+        l->ssm.x_b = rows_of(b, &l->ssm.x, rank, n_state);
+        l->ssm.x_c = rows_of(b, &l->ssm.x, rank + n_state, n_state);
     }
     if (hp->layer[il].ffn & FFN_MOE) {
         if (l->moe.gate_up.data) {
-            l->moe.gate = rows_of(&l->moe.gate_up, 0, hp->moe.n_ff);
-            l->moe.up = rows_of(&l->moe.gate_up, hp->moe.n_ff, hp->moe.n_ff);
+            l->moe.gate = rows_of(b, &l->moe.gate_up, 0, hp->moe.n_ff);
+            l->moe.up = rows_of(b, &l->moe.gate_up, hp->moe.n_ff, hp->moe.n_ff);
         }
         if (!l->moe.up.data)
             return err_set(b->e, CHIMERE_EFORMAT,
                            "tensor blk.%d.ffn_up_exps.weight: expected, got nothing", il);
     }
-    return 0;
+    return check_tails(b);
 }
 
 /* Copies the listed rows of src, in that order, into a new matrix. */
@@ -262,6 +329,8 @@ static int gather_rows(struct binder *b, const struct weight *src, const int32_t
                        struct weight *dst) {
     size_t bytes = (size_t)n * src->row_bytes;
     char *p;
+    if (src->tail)
+        return err_set(b->e, CHIMERE_EUNSUPPORTED, "fused matrices in two parts are not supported");
     int rc = take_rows(b, bytes, &p);
     if (rc) return rc;
     for (int64_t i = 0; i < n; i++)
@@ -341,9 +410,9 @@ static bool is_in_slots(const struct weights *w, const struct hparams *hp, const
     return w->experts.slots && is_routed(w, hp, m, il);
 }
 
-/* Every matrix of one layer, or of the model, that is used in products. */
-static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
-                    struct weight *out[MAX_MATRICES]) {
+/* Every matrix of one layer, or of the model, that is used in products, without tails. */
+static int whole_matrices(struct weights *w, const struct hparams *hp, int32_t il,
+                          struct weight *out[MAX_MATRICES]) {
     int n = 0;
     if (il < 0) {
         out[n++] = &w->global.output;
@@ -361,6 +430,16 @@ static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
         out[n++] = &l->nextn.head;
     }
     return n;
+}
+
+/* The same with their tails. */
+static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
+                    struct weight *out[MAX_MATRICES]) {
+    int n = whole_matrices(w, hp, il, out), n_all = n;
+    for (size_t k = 0; k < w->n_tail; k++)
+        for (int i = 0; i < n && n_all < MAX_MATRICES; i++)
+            if (out[i]->tail == w->tails[k]) out[n_all++] = w->tails[k];
+    return n_all;
 }
 
 /* The device that multiplies m. */
@@ -479,6 +558,8 @@ static int check_tables(struct binder *b) {
         if (!tables[i]->data) continue;
         rc = matrix_is_finite(tables[i]) ? note_source(b, tables[i], tables[i], true)
                                          : matrix_not_finite(b, tables[i], -1);
+        const struct weight *tail = tables[i]->tail;
+        if (!rc && tail && !matrix_is_finite(tail)) rc = matrix_not_finite(b, tail, -1);
         if (!rc && b->w->experts.tier) rc = copy_table(b, tables[i]);
     }
     return rc;
@@ -601,6 +682,11 @@ static int prepare_all(struct binder *b, const struct expert_placement *where, b
     size_t block = 0, host_block = 0;
     int rc = place_experts(b, where, &host_block);
     if (!rc && where) rc = open_pool(b, where);
+    const struct expert_store *s = &b->w->experts;
+    if (!rc && b->w->n_tail && (s->host || s->tier || s->slots))
+        rc = err_set(b->e, CHIMERE_EUNSUPPORTED,
+                     "the file has tensors in two parts (*%s), so the device must hold all experts",
+                     WEIGHT_TAIL);
     if (rc) return rc;
     size_t vector_bytes = host_block = (host_block + 255) & ~(size_t)255;
     int32_t n_all = arch_n_layer_all(b->hp);
@@ -684,6 +770,8 @@ void weights_release(struct weights *w) {
     tier_free(w->experts.tier);
     expert_slots_free(w->experts.slots);
     mem_free(w->experts.layer);
+    for (size_t i = 0; i < w->n_tail; i++) mem_free(w->tails[i]);
+    mem_free(w->tails);
     mem_free(w->owned);
     mem_free(w->sources);
     mem_free(w->layer);

@@ -9,6 +9,11 @@
 #include "model/arch/arch.h"
 #include "model/experts.h"
 
+/* The last columns of the matrix NAME, in a type of their own, are in NAME.tail. Both parts have a multiple of so many
+ * columns. */
+#define WEIGHT_TAIL ".tail"
+enum { WEIGHT_TAIL_BLOCK = 32 };
+
 struct global_weights {
     struct weight token_embd; /* always layout 0 */
     struct weight output;     /* may be token_embd's data in the device's form */
@@ -88,6 +93,8 @@ struct weights {
     struct expert_store experts;
     void **owned; /* device allocations */
     size_t n_owned;
+    struct weight **tails; /* owned [n_tail], each owned */
+    size_t n_tail;
     uint64_t bytes_per_tok; /* weight bytes that decoding one token reads */
 };
 

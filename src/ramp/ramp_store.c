@@ -115,7 +115,7 @@ static int encode_to_file(struct ramp_store *st, const struct ramp_gene *g, uint
     int rc = file_writer_open(&file, path, e);
     if (rc) return rc;
     struct sink s = {.f = file.f};
-    rc = encode_run(st->encoder, g->tensor, type, h, put, &s, e);
+    rc = encode_run(st->encoder, g->tensor, 0, g->tensor->ne[0], type, h, put, &s, e);
     if (!rc) return file_writer_commit(&file, e);
     file_writer_abort(&file);
     return rc;
@@ -134,7 +134,8 @@ static int encode(struct ramp_store *st, size_t gene, int form, const char *path
     } else {
         struct sink s = {.memory = mem_alloc((size_t)f->n_bytes)};
         h->memory = s.memory;
-        rc = s.memory ? encode_run(st->encoder, g->tensor, f->type, hints, put, &s, e)
+        rc = s.memory ? encode_run(st->encoder, g->tensor, 0, g->tensor->ne[0], f->type, hints, put,
+                                   &s, e)
                       : err_set(e, CHIMERE_ENOMEM, "tensor %s: out of memory", g->tensor->name);
     }
     hints_close(hints);

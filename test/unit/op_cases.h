@@ -48,6 +48,17 @@ static const uint32_t linear_groups[][LINEAR_GROUP] = {
     {QUANT_IQ4_XS, QUANT_Q8_0, QUANT_F32, QUANT_Q5_K},
 };
 
+/* Matrices in two parts. */
+enum { TAIL_ROWS = 96, TAIL_EXPERTS = 6, TAIL_USED = 3 };
+static const struct tail_case {
+    uint32_t type, tail;
+    int64_t n_in, n_tail;
+} tail_cases[] = {
+    {QUANT_IQ3_K, QUANT_IQ4_NL, 512, 128}, {QUANT_Q6_K, QUANT_Q8_0, 256, 64},
+    {QUANT_Q4_K, QUANT_Q5_0, 256, 32},     {QUANT_IQ4_KS, QUANT_Q4_0, 512, 160},
+    {QUANT_Q8_0, QUANT_F16, 96, 32},       {QUANT_F32, QUANT_Q8_0, 64, 32},
+};
+
 /* ---- rms_norm, layer_norm, act_mul ---- */
 
 static const int64_t norm_sizes[] = {1, 7, 64, 100, 1000, 2048, 2080, 4096, 5120};

@@ -99,8 +99,8 @@ static void pack_close(struct packed *p) {
 static void multiply(const struct gemm *g, const struct packed *p, const uint8_t *acts,
                      const int32_t *rows, int n_row, float *y) {
     static _Alignas(64) uint8_t room[GEMM_ROOM];
-    struct gemm_call c = {
-        .form = p->form, .n_tile = 2, .n_in = p->n_in, .acts = acts, .rows = rows};
+    struct gemm_call c = {.form = p->form, .n_tile = 2, .n_in = p->n_in, .rows = rows};
+    gemm_set_acts(&c, acts, p->n_in, 0);
     c.tile[0] = p->tiles;
     c.tile[1] = p->tiles + repack_tile_bytes(p->form, p->n_in);
     c.n_row = n_row;

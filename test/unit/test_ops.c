@@ -225,6 +225,8 @@ static void linear_of_several_matrices(void **s) {
     }
 }
 
+#include "ops_tails.h"
+
 static void embedding_rows_are_exact(void **s) {
     (void)s;
     for (int i = 0; i < n_dev; i++)
@@ -691,6 +693,8 @@ int main(void) {
         cmocka_unit_test(full_attention_agrees),
         cmocka_unit_test(ffn_agrees),
         cmocka_unit_test(moe_agrees_and_rows_are_independent),
+        cmocka_unit_test(matrices_in_two_parts_add_up),
+        cmocka_unit_test(blocks_of_matrices_in_two_parts_agree),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

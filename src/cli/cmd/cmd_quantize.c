@@ -15,6 +15,7 @@ const struct cfg_opt quantize_options[] = {
     {"imatrix", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "importance matrix, GGUF or .dat"},
     {"tensor-type", 0, CFG_LIST, "REGEX=TYPE", NULL, 0, 0, NULL, "type of tensors whose name matches; the first match wins"},
     {"pure", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "the same type for every matrix, output and embedding too"},
+    {"tails", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "rows that do not fit a type: in two tensors, NAME and NAME.tail (not portable)"},
     {"split", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "write files of about this size"},
     {"dry-run", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "show each tensor's type and the size; write nothing"},
     {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one a core"},
@@ -40,7 +41,8 @@ static void build_usage(struct buf *b) {
     buf_puts(
         b,
         "\n\nNorms, routers, convolutions and other small tensors stay as they are. Rows that are\n"
-        "no multiple of 256 fall back to a type with blocks of 32, else to F16.");
+        "no multiple of 256 fall back to a type with blocks of 32, else to F16. With --tails,\n"
+        "only their last columns do: such a file can be opened by Chimere only.");
 }
 
 static void show_plan(const struct quantize *q) {
@@ -51,6 +53,9 @@ static void show_plan(const struct quantize *q) {
                t->ne[0], t->n_elements / t->ne[0], quant_traits(t->type)->name,
                quant_traits(item->type)->name, item->n_bytes, item->is_weighted ? "  weighted" : "",
                item->is_refitted ? "  (rows do not fit the mix's type)" : "");
+        if (item->tail_bytes)
+            printf("%-40s %6" PRIu64 " of these columns      -> %-8s %12" PRIu64 "\n", "",
+                   t->ne[0] - item->n_column, quant_traits(item->tail)->name, item->tail_bytes);
     }
 }
 
@@ -72,6 +77,7 @@ static int run(const struct cfg *c, struct err *e) {
         .type = cfg_pos(c, 2),
         .imatrix = cfg_str(c, "imatrix"),
         .pure = cfg_bool(c, "pure"),
+        .tails = cfg_bool(c, "tails"),
         .n_thread = (int)cfg_int(c, "threads"),
         .split_bytes = cfg_is_set(c, "split") ? cfg_bytes(c, "split") : 0,
     };

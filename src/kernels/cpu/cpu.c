@@ -69,6 +69,7 @@ static void carve_all(struct cpu *c, const struct dev_need *n, struct carver *v)
     for (int i = 0; i < c->n_thread; i++) {
         struct cpu_thread t;
         t.y = carve(v, GEMM_ROWS * GEMM_Y * sizeof(float));
+        t.tail_y = carve(v, GEMM_ROWS * GEMM_Y * sizeof(float));
         t.room = carve(v, GEMM_ROOM);
         /* up to CPU_OWN_ACTS elements in rows of at least 32, each rounded up to 64 bytes */
         t.acts = carve(v, 4 * CPU_OWN_ACTS);

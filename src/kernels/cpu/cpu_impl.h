@@ -10,7 +10,7 @@
 
 /* Buffers of one thread. */
 struct cpu_thread {
-    float *y;               /* [GEMM_ROWS][GEMM_Y] */
+    float *y, *tail_y;      /* [GEMM_ROWS][GEMM_Y]; tail_y: products with tails */
     uint8_t *room;          /* GEMM_ROOM */
     uint8_t *acts;          /* quantized rows of small batches; each thread quantizes all of them */
     int32_t *ids;           /* [2 n_pair]: experts of small batches; rows sorted by expert */
@@ -52,24 +52,27 @@ struct cpu {
 
 /* Whether the kernels here can multiply w, repacked or as floats; if not, the reference does. */
 bool cpu_multiplies(const struct cpu *c, const struct weight *w);
-/* Product of 16 or 32 rows of matrix mat, from row0 on, into y[i][0..rows). In `call`, the caller sets acts, rows,
- * n_row (<= GEMM_ROWS) and n_tile; cpu_tiles fills the rest in place, because a copy of fields just written would
- * stall on the stores. Repacked weights use acts, float weights use x (rows x_stride apart). */
+/* Product of 16 or 32 rows of matrix mat, from row0 on, into y[i][0..rows). In `call`, the caller sets rows, n_row
+ * (<= GEMM_ROWS) and n_tile; cpu_tiles fills the rest in place, because a copy of fields just written would stall on
+ * the stores. Repacked weights use acts (whole rows), float weights use x (rows x_stride apart). */
 struct cpu_product {
     const struct weight *w;
     int64_t mat, row0;
     const float *x;
     int64_t x_stride;
+    const uint8_t *acts;
     struct gemm_call call;
 };
 void cpu_tiles(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p, float *y);
-/* Writes tile row0 / 16 of p->w (gate) to y[..][0..16) and that of `other`, of the same type, to y[..][16..32). */
+/* Writes tile row0 / 16 of p->w (gate) to y[..][0..16) and that of `other`, of the same type, to y[..][16..32). Neither
+ * has a tail. */
 void cpu_two_tiles(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p,
                    const struct weight *other, float *y);
 /* Quantizes rows [first, last) of x into the same rows of dst. */
 void cpu_round_rows(const struct cpu *c, const float *x, int64_t x_stride, int64_t n_in,
                     int64_t first, int64_t last, uint8_t *dst);
 size_t cpu_row_cost(const struct weight *w); /* weight bytes that 16 rows read */
+bool cpu_rounds(const struct weight *w);     /* whether products read quantized activations */
 void cpu_observed(const struct cpu *c, const struct weight *w, int64_t mat, const float *x,
                   int64_t x_stride, int64_t n_row);
 

@@ -182,16 +182,16 @@ static void up_unit(const struct ffn_job *j, const struct cpu_thread *t, const u
         struct cpu_product p = {
             .w = k->gate, .mat = k->mat, .row0 = row0, .x = j->x, .x_stride = j->n_embd};
         p.call.n_tile = 1;
-        p.call.acts = acts;
+        p.acts = acts;
         if (k->rows) {
             p.call.rows = k->rows + i;
         } else {
-            p.call.acts += (size_t)i * gemm_act_bytes(j->n_embd);
+            p.acts += (size_t)i * gemm_act_bytes(j->n_embd);
             p.x += i * j->n_embd;
         }
         p.call.n_row = k->n_row - i < GEMM_ROWS ? k->n_row - i : GEMM_ROWS;
         bool together = k->gate && k->gate->layout == PACK_LAYOUT && k->up->layout == PACK_LAYOUT &&
-                        k->gate->type == k->up->type;
+                        k->gate->type == k->up->type && !k->gate->tail && !k->up->tail;
         if (together) cpu_two_tiles(c, t, &p, k->up, t->y);
         else {
             if (k->gate) cpu_tiles(c, t, &p, t->y);
@@ -229,11 +229,11 @@ static void down_unit(const struct ffn_job *j, const struct cpu_thread *t, int n
     int64_t n = j->n_embd - row0 < GEMM_Y ? j->n_embd - row0 : GEMM_Y;
     for (int k = 0; k < n_task; k++) {
         const struct ffn_task *task = &t->tasks[k];
-        int64_t n_ff = task->down->n_in;
+        int64_t n_ff = tensor_n_in(task->down);
         for (int32_t i = 0; i < task->n_row; i += GEMM_ROWS) {
             struct cpu_product p = {.w = task->down, .mat = task->mat, .row0 = row0};
             p.call.n_tile = 2;
-            p.call.acts = hidden_acts + task->acts0 + (size_t)i * gemm_act_bytes(n_ff);
+            p.acts = hidden_acts + task->acts0 + (size_t)i * gemm_act_bytes(n_ff);
             p.x = c->hidden + (task->hidden0 + i) * j->hidden_stride;
             p.x_stride = j->hidden_stride;
             p.call.n_row = task->n_row - i < GEMM_ROWS ? task->n_row - i : GEMM_ROWS;
@@ -265,9 +265,9 @@ static uint8_t *round_hidden(const struct ffn_job *j, const struct cpu_thread *t
     size_t at = 0;
     for (int k = 0; k < n_task; k++) {
         struct ffn_task *task = &t->tasks[k];
-        int64_t n_ff = task->down->n_in, n = task->n_row;
+        int64_t n_ff = tensor_n_in(task->down), n = task->n_row;
         task->acts0 = at;
-        if (task->down->layout != PACK_LAYOUT) continue;
+        if (!cpu_rounds(task->down)) continue;
         int64_t from = j->own_hidden ? 0 : n * ith / n_thread;
         int64_t to = j->own_hidden ? n : n * (ith + 1) / n_thread;
         cpu_round_rows(c, c->hidden + task->hidden0 * j->hidden_stride, j->hidden_stride, n_ff,
@@ -336,7 +336,7 @@ static void ffn_part(void *arg, int ith, int n_thread) {
 static bool multiplies(const struct cpu *c, const struct weight *w) {
     return !w || cpu_multiplies(c, w);
 }
-static bool packed(const struct weight *w) { return w && w->layout == PACK_LAYOUT; }
+static bool packed(const struct weight *w) { return w && cpu_rounds(w); }
 
 /* Sets the fields that depend on sizes; returns false if scratch is too small. */
 static bool plan(struct ffn_job *j, int64_t n_hidden_row, int64_t n_ff) {
@@ -392,7 +392,8 @@ void cpu_ffn(struct dev *d, const struct ffn_args *a) {
 
 /* Without a->logits: whether the router's product can be computed here. */
 static bool is_fast_router(const struct cpu *c, const struct moe_args *a) {
-    return cpu_multiplies(c, a->router) && a->router->layout == 0 && a->router->n_out <= 1024;
+    return cpu_multiplies(c, a->router) && a->router->layout == 0 && !a->router->tail &&
+           a->router->n_out <= 1024;
 }
 
 static bool has_room(struct cpu *c, const struct moe_args *a) {
@@ -417,7 +418,7 @@ const float *cpu_route(struct dev *d, const struct moe_args *a) {
     struct ffn_job j = {.c = c,
                         .moe = &alone,
                         .logits = a->logits ? a->logits : c->logits,
-                        .n_embd = a->router->n_in,
+                        .n_embd = tensor_n_in(a->router),
                         .n_tok = a->n_tok};
     pool_work(c->pool, route_part, &j, a->n_tok > STEP_MAX_TOK,
               (size_t)a->n_tok * (size_t)a->router->n_out * a->router->row_bytes);

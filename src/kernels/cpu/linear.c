@@ -13,7 +13,12 @@ static bool is_float(uint32_t type) {
 }
 
 bool cpu_multiplies(const struct cpu *c, const struct weight *w) {
-    return c->gemm && (w->layout == PACK_LAYOUT || (w->layout == 0 && is_float(w->type)));
+    return c->gemm && (w->layout == PACK_LAYOUT || (w->layout == 0 && is_float(w->type))) &&
+           (!w->tail || cpu_multiplies(c, w->tail));
+}
+
+bool cpu_rounds(const struct weight *w) {
+    return w->layout == PACK_LAYOUT || (w->tail && cpu_rounds(w->tail));
 }
 
 size_t cpu_prepared_bytes(struct dev *d, const struct weight *w) {
@@ -43,8 +48,9 @@ int cpu_prepare(struct dev *d, const struct weight *w, void *dst, struct weight 
 }
 
 size_t cpu_row_cost(const struct weight *w) {
-    return w->layout == PACK_LAYOUT ? repack_tile_bytes(repack_form_of(w->type), w->n_in)
-                                    : w->row_bytes * PACK_ROWS;
+    size_t n = w->layout == PACK_LAYOUT ? repack_tile_bytes(repack_form_of(w->type), w->n_in)
+                                        : w->row_bytes * PACK_ROWS;
+    return n + (w->tail ? cpu_row_cost(w->tail) : 0);
 }
 
 void cpu_observed(const struct cpu *c, const struct weight *w, int64_t mat, const float *x,
@@ -58,20 +64,20 @@ void cpu_round_rows(const struct cpu *c, const float *x, int64_t x_stride, int64
         c->gemm->quantise(x + i * x_stride, n_in, dst + (size_t)i * gemm_act_bytes(n_in));
 }
 
-static void float_tiles(const struct cpu *c, const struct cpu_product *p, float *y) {
-    const struct weight *w = p->w;
+static void float_tiles(const struct cpu *c, const struct cpu_product *p, const struct weight *w,
+                        const float *x, float *y) {
     const uint8_t *rows =
         (const uint8_t *)w->data + (size_t)p->mat * w->mat_bytes + (size_t)p->row0 * w->row_bytes;
     int64_t left = w->n_out - p->row0;
     int n_w = left < p->call.n_tile * PACK_ROWS ? (int)left : p->call.n_tile * PACK_ROWS;
     if (!p->call.rows) {
-        c->gemm->floats(w->type, rows, w->row_bytes, n_w, w->n_in, p->x, p->x_stride, p->call.n_row,
-                        y, GEMM_Y);
+        c->gemm->floats(w->type, rows, w->row_bytes, n_w, w->n_in, x, p->x_stride, p->call.n_row, y,
+                        GEMM_Y);
         return;
     }
     for (int i = 0; i < p->call.n_row; i++)
         c->gemm->floats(w->type, rows, w->row_bytes, n_w, w->n_in,
-                        p->x + p->call.rows[i] * p->x_stride, 0, 1, y + i * GEMM_Y, GEMM_Y);
+                        x + p->call.rows[i] * p->x_stride, 0, 1, y + i * GEMM_Y, GEMM_Y);
 }
 
 static const uint8_t *tile_data(const struct weight *w, const struct repack_form *f, int64_t mat,
@@ -82,25 +88,38 @@ static const uint8_t *tile_data(const struct weight *w, const struct repack_form
 }
 
 static void run_call(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p,
-                     const struct repack_form *f, float *y) {
+                     const struct repack_form *f, int64_t n_in, float *y) {
     p->call.form = f;
-    p->call.n_in = p->w->n_in;
+    p->call.n_in = n_in;
     p->call.y = y;
     p->call.room = t->room;
     c->gemm->tiles(&p->call);
 }
 
-void cpu_tiles(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p, float *y) {
-    const struct weight *w = p->w;
+/* The product with w, a part of p->w that begins at column x0. */
+static void part_tiles(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p,
+                       const struct weight *w, int64_t x0, float *y) {
     if (w->layout != PACK_LAYOUT) {
-        float_tiles(c, p, y);
+        float_tiles(c, p, w, p->x + x0, y);
         return;
     }
     const struct repack_form *f = repack_form_of(w->type);
+    gemm_set_acts(&p->call, p->acts, tensor_n_in(p->w), x0);
     if (p->row0 / PACK_ROWS + p->call.n_tile > repack_n_tile(w->n_out)) p->call.n_tile = 1;
     p->call.tile[0] = tile_data(w, f, p->mat, p->row0);
     if (p->call.n_tile == 2) p->call.tile[1] = p->call.tile[0] + repack_tile_bytes(f, w->n_in);
-    run_call(c, t, p, f, y);
+    run_call(c, t, p, f, w->n_in, y);
+}
+
+void cpu_tiles(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p, float *y) {
+    const struct weight *w = p->w;
+    part_tiles(c, t, p, w, 0, y);
+    if (!w->tail) return;
+    int64_t left = w->n_out - p->row0, n = p->call.n_tile * PACK_ROWS;
+    if (n > left) n = left;
+    part_tiles(c, t, p, w->tail, w->n_in, t->tail_y);
+    for (int64_t i = 0; i < p->call.n_row; i++)
+        for (int64_t k = 0; k < n; k++) y[i * GEMM_Y + k] += t->tail_y[i * GEMM_Y + k];
 }
 
 void cpu_two_tiles(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p,
@@ -109,7 +128,8 @@ void cpu_two_tiles(const struct cpu *c, const struct cpu_thread *t, struct cpu_p
     p->call.n_tile = 2;
     p->call.tile[0] = tile_data(p->w, f, p->mat, p->row0);
     p->call.tile[1] = tile_data(other, f, p->mat, p->row0);
-    run_call(c, t, p, f, y);
+    gemm_set_acts(&p->call, p->acts, p->w->n_in, 0);
+    run_call(c, t, p, f, p->w->n_in, y);
 }
 
 /* ---- linear ---- */
@@ -151,7 +171,7 @@ static void linear_unit(const struct linear_job *j, const struct cpu_thread *t, 
         struct cpu_product p = {.w = o->w, .row0 = row0, .x_stride = j->x_stride};
         p.x = j->x + tok * j->x_stride;
         p.call.n_tile = 2;
-        p.call.acts = acts + (size_t)tok * gemm_act_bytes(j->n_in);
+        p.acts = acts + (size_t)tok * gemm_act_bytes(j->n_in);
         p.call.n_row = j->n_tok - tok < GEMM_ROWS ? j->n_tok - tok : GEMM_ROWS;
         cpu_tiles(j->c, t, &p, t->y);
         finish_rows(o, row0, tok, p.call.n_row, t->y);
@@ -187,7 +207,7 @@ void cpu_linear(struct dev *d, const struct linear_out *o, int32_t n_o, const fl
                            .n_o = n_o,
                            .x = x,
                            .x_stride = x_stride,
-                           .n_in = o[0].w->n_in,
+                           .n_in = tensor_n_in(o[0].w),
                            .n_tok = n_tok};
     if (!ref_begin(&c->ref)) return;
     for (int i = 0; i < n_o; i++) {
@@ -196,7 +216,7 @@ void cpu_linear(struct dev *d, const struct linear_out *o, int32_t n_o, const fl
             ref_linear(d, o, n_o, x, x_stride, n_tok);
             return;
         }
-        j.rounds |= o[i].w->layout == PACK_LAYOUT;
+        j.rounds |= cpu_rounds(o[i].w);
         j.n_unit += n_unit(o[i].w);
         j.cost += (size_t)n_unit(o[i].w) * 2 * cpu_row_cost(o[i].w);
     }

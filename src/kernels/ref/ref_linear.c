@@ -43,8 +43,11 @@ void ref_round8_row(const float *x, float *out, int64_t n) {
 }
 
 const float *ref_rounded(const struct ref *r, const struct weight *w, const float *x, float *buf) {
-    if (!r->round8 || !ref_is_quantised(w->type)) return x;
-    ref_round8_row(x, buf, w->n_in);
+    bool rounds = ref_is_quantised(w->type), tail = w->tail && ref_is_quantised(w->tail->type);
+    if (!r->round8 || !(rounds || tail)) return x;
+    memcpy(buf, x, (size_t)tensor_n_in(w) * sizeof *buf);
+    if (rounds) ref_round8_row(x, buf, w->n_in);
+    if (tail) ref_round8_row(x + w->n_in, buf + w->n_in, w->tail->n_in);
     return buf;
 }
 
@@ -57,6 +60,7 @@ static void decode_row(struct ref *r, const struct weight *w, int64_t mat, int64
     }
     const char *p = (const char *)w->data + (size_t)mat * w->mat_bytes + (size_t)i * w->row_bytes;
     t->decode(p, row, (size_t)w->n_in);
+    if (w->tail) decode_row(r, w->tail, mat, i, row + w->n_in);
 }
 
 static double dot(const float *a, const float *b, int64_t n) {
@@ -69,7 +73,7 @@ void ref_matvec(struct ref *r, const struct weight *w, int64_t mat, const float 
                 double scale, float *dst) {
     for (int64_t i = 0; i < w->n_out; i++) {
         decode_row(r, w, mat, i, row);
-        dst[i] = (float)(scale * dot(row, x, w->n_in));
+        dst[i] = (float)(scale * dot(row, x, tensor_n_in(w)));
     }
 }
 
@@ -80,7 +84,7 @@ static void linear_one(struct ref *r, const struct linear_out *o, const float *x
         decode_row(r, w, 0, i, row);
         for (int32_t t = 0; t < n_tok; t++) {
             const float *xt = ref_rounded(r, w, x + t * x_stride, buf);
-            float y = (float)(o->scale * dot(row, xt, w->n_in));
+            float y = (float)(o->scale * dot(row, xt, tensor_n_in(w)));
             if (o->bias) y += o->bias[i];
             float *dst = o->dst + t * o->dst_stride + i;
             *dst = o->add ? *dst + y : y;
@@ -92,7 +96,8 @@ void ref_linear(struct dev *d, const struct linear_out *o, int32_t n_o, const fl
                 int64_t x_stride, int32_t n_tok) {
     struct ref *r = (struct ref *)d;
     if (!ref_begin(r)) return;
-    float *row = ref_take(r, (size_t)o[0].w->n_in), *buf = ref_take(r, (size_t)o[0].w->n_in);
+    size_t n_in = (size_t)tensor_n_in(o[0].w);
+    float *row = ref_take(r, n_in), *buf = ref_take(r, n_in);
     if (!row || !buf) return;
     for (int32_t i = 0; i < n_o; i++) linear_one(r, &o[i], x, x_stride, n_tok, row, buf);
 }
@@ -100,11 +105,12 @@ void ref_linear(struct dev *d, const struct linear_out *o, int32_t n_o, const fl
 void ref_embed(struct dev *d, float *out, const struct weight *w, const int32_t *ids, int32_t n_tok,
                float scale) {
     struct ref *r = (struct ref *)d;
+    int64_t n = tensor_n_in(w);
     if (!ref_begin(r)) return;
     for (int32_t t = 0; t < n_tok; t++) {
-        float *dst = out + t * w->n_in;
+        float *dst = out + t * n;
         decode_row(r, w, 0, ids[t], dst);
-        for (int64_t i = 0; i < w->n_in; i++) dst[i] *= scale;
+        for (int64_t i = 0; i < n; i++) dst[i] *= scale;
     }
 }
 

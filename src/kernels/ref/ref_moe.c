@@ -211,7 +211,7 @@ void ref_moe(struct dev *d, const struct moe_args *a) {
 const float *ref_route(struct dev *d, const struct moe_args *a) {
     struct ref *r = (struct ref *)d;
     if (!ref_begin(r)) return NULL;
-    int64_t n_expert = a->router->n_out, n = a->router->n_in;
+    int64_t n_expert = a->router->n_out, n = tensor_n_in(a->router);
     float *x8 = ref_take(r, (size_t)n), *row = ref_take(r, (size_t)n);
     float *logits = ref_take(r, (size_t)n_expert), *scores = ref_take(r, (size_t)n_expert);
     float *weights = ref_take(r, (size_t)a->n_used);

@@ -37,12 +37,22 @@ struct gemm_call {
     const uint8_t *tile[2];
     int n_tile; /* 1 or 2, of the same form and width */
     int64_t n_in;
-    const uint8_t *acts; /* rows of gemm_act_bytes(n_in) */
+    const uint8_t *acts; /* the tile's first column of row 0; see gemm_set_acts */
+    size_t act_bytes;    /* between rows */
+    int64_t gap;         /* from there to its gemm_act */
     const int32_t *rows; /* [n_row]: indices of rows in acts; NULL: 0, 1, ... */
     int n_row;
     float *y;      /* [n_row][GEMM_Y]: 16 results of tile 0, then of tile 1; 64-byte aligned */
     uint8_t *room; /* GEMM_ROOM bytes, 64-byte aligned */
 };
+
+/* The tile multiplies columns x0, x0 + 1, ... of rows with n_x columns. */
+static inline void gemm_set_acts(struct gemm_call *c, const uint8_t *rows, int64_t n_x,
+                                 int64_t x0) {
+    c->acts = rows + x0;
+    c->act_bytes = gemm_act_bytes(n_x);
+    c->gap = n_x - x0 + x0 / PACK_BLOCK * (int64_t)sizeof(struct gemm_act);
+}
 
 struct gemm {
     void (*quantise)(const float *x, int64_t n_in, uint8_t *row);

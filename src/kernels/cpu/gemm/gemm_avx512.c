@@ -233,12 +233,12 @@ INLINE __m512 add_block(bool x2, bool is_signed, const __m512i *dot, const __m51
 
 /* One block of at most four rows, whose sums are updated in turn: a single sum would wait for its own additions. */
 INLINE void fused_block(bool x2, bool is_signed, int n_row, const __m512i *w, const __m512 *s,
-                        const __m512 *m, const int8_t *const *q, int64_t n_in, int b, __m512 *acc) {
+                        const __m512 *m, const int8_t *const *q, int64_t gap, int b, __m512 *acc) {
     const struct gemm_act *a[4];
     __m512i dot[4][2];
 #pragma GCC unroll 4
     for (int i = 0; i < n_row; i++) {
-        a[i] = (const struct gemm_act *)(const void *)(q[i] + n_in) + b;
+        a[i] = (const struct gemm_act *)(const void *)(q[i] + gap) + b;
         dot[i][0] = start_of(x2, is_signed, a[i], 0);
         if (x2) dot[i][1] = start_of(x2, is_signed, a[i], 1);
     }
@@ -280,7 +280,7 @@ INLINE void fused(int planes, int scale, bool is_signed, int n_row, const struct
             unpack_codes(planes, is_signed, p, table, w);
 #pragma GCC unroll 2
             for (int i = 0; i < n_row; i += 4)
-                fused_block(x2, is_signed, n_row - i < 4 ? n_row - i : 4, w, s, m, q + i, c->n_in,
+                fused_block(x2, is_signed, n_row - i < 4 ? n_row - i : 4, w, s, m, q + i, c->gap,
                             b0 + b, acc + i);
         }
         p += (per_group - n) * planes * 64;
@@ -319,13 +319,13 @@ INLINE void unpack(int planes, int scale, bool is_signed, const struct gemm_call
 INLINE __m512 scale_at(const uint8_t *tiles, int t, int i) {
     return _mm512_load_ps(tiles + t * GEMM_CHUNK * UNPACKED + 512 + 64 * i);
 }
-INLINE const struct gemm_act *act_of(const int8_t *q, int64_t n_in) {
-    return (const struct gemm_act *)(const void *)(q + n_in);
+INLINE const struct gemm_act *act_of(const int8_t *q, int64_t gap) {
+    return (const struct gemm_act *)(const void *)(q + gap);
 }
 
 /* n_tile x n_row results over blocks [first, last) of unpacked tiles; y holds the sums so far. */
 INLINE void micro(int n_tile, int n_row, bool x2, bool is_signed, const uint8_t *tiles, int first,
-                  int last, const int8_t *const *q, int64_t n_in, float *y) {
+                  int last, const int8_t *const *q, int64_t gap, float *y) {
     __m512 acc[2][6];
 #pragma GCC unroll 6
     for (int i = 0; i < n_row; i++)
@@ -341,7 +341,7 @@ INLINE void micro(int n_tile, int n_row, bool x2, bool is_signed, const uint8_t 
             __m512i dot[2][6];
 #pragma GCC unroll 6
             for (int i = 0; i < n_row; i++) {
-                const struct gemm_act *a = act_of(q[i], n_in) + b;
+                const struct gemm_act *a = act_of(q[i], gap) + b;
 #pragma GCC unroll 2
                 for (int t = 0; t < n_tile; t++) dot[t][i] = start_of(x2, is_signed, a, half);
             }
@@ -367,7 +367,7 @@ INLINE void micro(int n_tile, int n_row, bool x2, bool is_signed, const uint8_t 
             }
 #pragma GCC unroll 6
             for (int i = 0; i < n_row; i++) {
-                const struct gemm_act *a = act_of(q[i], n_in) + b;
+                const struct gemm_act *a = act_of(q[i], gap) + b;
                 float sum = x2 ? (float)a->half[half] * (1.0f / 128) : a->sum;
 #pragma GCC unroll 2
                 for (int t = 0; t < n_tile; t++) {
@@ -393,7 +393,7 @@ INLINE void micro(int n_tile, int n_row, bool x2, bool is_signed, const uint8_t 
 
 /* The same for two tiles of 8-bit codes as repacked: nothing to unpack, and one broadcast serves both tiles. */
 INLINE void direct(int n_row, const uint8_t *const *tile, int first, int last,
-                   const int8_t *const *q, int64_t n_in, float *y) {
+                   const int8_t *const *q, int64_t gap, float *y) {
     enum { BLOCK = PLANES_8 * 64, HEADER = 4 * 32, GROUP = HEADER + 4 * BLOCK }; /* of SCALE_F16 */
     const __m512i raised = _mm512_set1_epi8(-128);
     __m512 acc[2][6];
@@ -416,8 +416,7 @@ INLINE void direct(int n_row, const uint8_t *const *tile, int first, int last,
 #pragma GCC unroll 6
         for (int i = 0; i < n_row; i++)
 #pragma GCC unroll 2
-            for (int t = 0; t < 2; t++)
-                dot[t][i] = start_of(false, true, act_of(q[i], n_in) + b, 0);
+            for (int t = 0; t < 2; t++) dot[t][i] = start_of(false, true, act_of(q[i], gap) + b, 0);
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) {
             __m512i w[2];
@@ -437,7 +436,7 @@ INLINE void direct(int n_row, const uint8_t *const *tile, int first, int last,
         for (int i = 0; i < n_row; i++)
 #pragma GCC unroll 2
             for (int t = 0; t < 2; t++)
-                acc[t][i] = add_block(false, true, &dot[t][i], &s[t], NULL, act_of(q[i], n_in) + b,
+                acc[t][i] = add_block(false, true, &dot[t][i], &s[t], NULL, act_of(q[i], gap) + b,
                                       acc[t][i]);
     }
 #pragma GCC unroll 6
@@ -510,12 +509,12 @@ static const struct kernel *kernel_of(const struct repack_form *f) {
 }
 
 typedef void micro_fn(const uint8_t *tiles, int first, int last, const int8_t *const *q,
-                      int64_t n_in, float *y);
+                      int64_t gap, float *y);
 #define MICRO(n_tile, n_row, x2, sg)                                                               \
     static void micro_##n_tile##_##n_row##_##x2##_##sg(const uint8_t *tiles, int first, int last,  \
-                                                       const int8_t *const *q, int64_t n_in,       \
+                                                       const int8_t *const *q, int64_t gap,        \
                                                        float *y) {                                 \
-        micro(n_tile, n_row, x2, sg, tiles, first, last, q, n_in, y);                              \
+        micro(n_tile, n_row, x2, sg, tiles, first, last, q, gap, y);                               \
     }
 #define MICROS(n_row)                                                                              \
     MICRO(1, n_row, 0, 0)                                                                          \
@@ -547,7 +546,7 @@ static micro_fn *const micros[2][2][2][6] = {/* [n_tile - 1][x2][is_signed][n_ro
 
 static const int8_t *act_row(const struct gemm_call *c, int i) {
     size_t row = (size_t)(c->rows ? c->rows[i] : i);
-    return (const int8_t *)c->acts + row * gemm_act_bytes(c->n_in);
+    return (const int8_t *)c->acts + row * c->act_bytes;
 }
 
 static void tiles_unpacked(const struct gemm_call *c, const struct kernel *k) {
@@ -564,18 +563,18 @@ static void tiles_unpacked(const struct gemm_call *c, const struct kernel *k) {
             int n = (c->n_row - i + n_pass - p - 1) / (n_pass - p);
             const int8_t *q[6];
             for (int j = 0; j < n; j++) q[j] = act_row(c, i + j);
-            fn[n - 1](c->room, first, last, q, c->n_in, c->y + i * GEMM_Y);
+            fn[n - 1](c->room, first, last, q, c->gap, c->y + i * GEMM_Y);
             i += n;
         }
     }
 }
 
 typedef void direct_fn(const uint8_t *const *tile, int first, int last, const int8_t *const *q,
-                       int64_t n_in, float *y);
+                       int64_t gap, float *y);
 #define DIRECT(n)                                                                                  \
     static void direct_##n(const uint8_t *const *tile, int first, int last,                        \
-                           const int8_t *const *q, int64_t n_in, float *y) {                       \
-        direct(n, tile, first, last, q, n_in, y);                                                  \
+                           const int8_t *const *q, int64_t gap, float *y) {                        \
+        direct(n, tile, first, last, q, gap, y);                                                   \
     }
 DIRECT(2)
 DIRECT(3)
@@ -593,7 +592,7 @@ static void tiles_direct(const struct gemm_call *c) {
             int n = (c->n_row - i + n_pass - p - 1) / (n_pass - p);
             const int8_t *q[6];
             for (int j = 0; j < n; j++) q[j] = act_row(c, i + j);
-            fn[n - 1](c->tile, first, last, q, c->n_in, c->y + i * GEMM_Y);
+            fn[n - 1](c->tile, first, last, q, c->gap, c->y + i * GEMM_Y);
             i += n;
         }
     }
