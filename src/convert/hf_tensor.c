@@ -19,12 +19,13 @@ enum { BATCH_BYTES = 8 << 20, MAX_NAME_BUF = 256 };
 /* One tensor of the result and the sources of its values. */
 struct plan {
     const struct tensor_row *row; /* NULL: rope_freqs, computed */
-    struct hf_source *sources;    /* owned [n_source]: one, or one per expert */
+    struct hf_source *sources;    /* owned [n_source]: one, or one per expert or part */
     int32_t n_source, il;
     enum tensor_transform transform;
     uint32_t type, n_dims;
     uint64_t ne[3];
     bool is_vector; /* elements are treated as rows */
+    bool has_parts; /* the rows of each source follow those of the one before */
     uint64_t skip;  /* rows before the wanted ones, for TF_OF_QKV and TF_BEHIND_* */
     bool by_input;  /* the source has one row per input, the result one per output */
     char name[MAX_NAME_BUF];
@@ -50,11 +51,15 @@ static bool fill_pattern(char *out, size_t size, const char *pattern, const stru
     size_t n = 0;
     for (const char *p = pattern; *p && n + 12 < size; p++) {
         int32_t v = il;
-        if (p[0] != '%' || !p[1] || !strchr("deoh", p[1])) {
+        if (p[0] != '%' || !p[1] || !strchr("deohp", p[1])) {
             out[n++] = *p;
             continue;
         }
-        if (*++p == 'e') v = expert;
+        if (*++p == 'p') {
+            out[n++] = "qkv"[expert];
+            continue;
+        }
+        if (*p == 'e') v = expert;
         else if (*p == 'o' && hp && il >= 0) v = il - hp->layer[il].share_back;
         else if (*p == 'h' && hp) v = n_sharing_before(hp, il);
         n += (size_t)snprintf(out + n, size - n, "%" PRId32, v);
@@ -187,6 +192,32 @@ static int find_experts(const struct hf *h, struct plan *p, bool *found, struct 
     return rc;
 }
 
+/* Collects the tensors of q, k and v; *found = false if the first is absent. */
+static int find_parts(const struct hf *h, struct plan *p, bool *found, struct err *e) {
+    enum { N_PART = 3 };
+    uint64_t n_rows = 0;
+    *found = hf_find(h, p->row->hf, p->il, 0) != NULL;
+    if (!*found) return 0;
+    p->sources = mem_alloc_array(N_PART, sizeof *p->sources);
+    if (!p->sources) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", p->name);
+    p->n_source = N_PART;
+    p->has_parts = true;
+    for (int32_t i = 0; i < N_PART; i++) {
+        struct hf_source *s = &p->sources[i];
+        const struct st_tensor *t = hf_find(h, p->row->hf, p->il, i);
+        if (!t)
+            return err_set(e, CHIMERE_EFORMAT, "tensor %s: expected parts q, k and v, got %d",
+                           p->name, i);
+        int rc = hf_source_open(s, h->st, t, h->quantization, e);
+        uint64_t left = p->ne[1] - n_rows, rows = s->n_dims && !rc ? s->shape[0] : 0;
+        if (i + 1 == N_PART || rows > left) rows = left;
+        if (!rc) rc = check_shape(p, s, (uint64_t[]){p->ne[0], rows}, 2, e);
+        if (rc) return rc;
+        n_rows += rows;
+    }
+    return 0;
+}
+
 /* Number of rows of the fused source before the wanted ones. */
 static uint64_t rows_in_front(const struct hparams *hp, const struct plan *p) {
     uint64_t n = 0;
@@ -260,8 +291,9 @@ static int plan_row(const struct hf *h, const struct tensor_row *row, int32_t il
         p->ne[d] = (uint64_t)n;
         p->n_dims++;
     }
-    int rc = row->hf && strstr(row->hf, "%e")
-                 ? find_experts(h, p, found, e)
+    int rc = row->hf && strstr(row->hf, "%e") ? find_experts(h, p, found, e)
+             : row->hf && strstr(row->hf, "%p")
+                 ? find_parts(h, p, found, e)
                  : find_single(h, p, row->hf, row->transform, found, e);
     if (!rc && !*found) rc = find_single(h, p, row->hf_fused, row->fused_transform, found, e);
     if (!rc && !*found && !(row->flags & (TS_OPTIONAL | TS_TIED))) {
@@ -400,7 +432,10 @@ static void gather(const struct job *b, uint64_t r, float *x, float *tmp) {
     const struct plan *p = b->p;
     const struct hparams *hp = b->h->hp;
     uint64_t matrix = r / b->rows_per_matrix, j = r % b->rows_per_matrix, s;
-    const struct hf_source *from = &p->sources[p->n_source > 1 ? matrix : 0];
+    const struct hf_source *from = p->sources;
+    if (p->has_parts)
+        for (; j >= from->shape[0]; from++) j -= from->shape[0];
+    else from += p->n_source > 1 ? matrix : 0;
     if (p->n_source > 1) matrix = 0;
     if (p->transform >= TF_EXPERT_GATE) {
         gather_turns(b, from, matrix, j, x, tmp);
@@ -491,7 +526,9 @@ static int write_rope_freqs(struct hf *h, uint64_t n, struct err *e) {
 /* Releases the source pages of a finished batch, so that memory does not grow with the tensor. */
 static void drop_sources(const struct job *b) {
     uint64_t last = (b->first + b->n_rows - 1) / b->rows_per_matrix;
-    for (uint64_t i = b->first / b->rows_per_matrix; i <= last; i++)
+    uint64_t first = b->first / b->rows_per_matrix;
+    if (b->p->has_parts) first = 0, last = (uint64_t)b->p->n_source - 1;
+    for (uint64_t i = first; i <= last; i++)
         safetensors_drop(b->h->st, b->p->sources[b->p->n_source > 1 ? i : 0].t);
 }
 

@@ -54,6 +54,7 @@ static const int16_t jamba_experts[] = {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1};
 static const int16_t zamba_shared[] = {-1, -1, 2, -1, -1, 5, -1, -1, 2, -1, -1, 5};
 static const int16_t zamba_kv[] = {0, 0, 16, 0, 0, 16, 0, 0, 16, 0, 0, 16};
 static const int16_t zamba_ff[] = {0, 0, 4096, 0, 0, 4096, 0, 0, 4096, 0, 0, 4096};
+static const int16_t olmo_recurrent[] = {1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0};
 static const int16_t hymba_local[] = {0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0};
 static const int16_t hymba_source[] = {0, 1, 1, 3, 3, 5, 6, 6, 6, 9, 9, 11};
 
@@ -158,6 +159,18 @@ static const struct synth_family families[] = {
       {"attention.sliding_window_pattern", V_BOOL_EACH, 0, hymba_local},
       {"attention.kv_source", V_I32_EACH, 0, hymba_source},
       {"meta_token_count", V_U32, 128, NULL},
+      {"feed_forward_length", V_U32, 2816, NULL}}},
+    {"olmo-hybrid-mini",
+     "olmo-hybrid",
+     12,
+     32768,
+     0,
+     0,
+     {SIZES(1024),
+      HEADS(8, 128),
+      MAMBA2(1536, 8, 8, 96),
+      {"attention.recurrent_layers", V_BOOL_EACH, 0, olmo_recurrent},
+      {"rope.scaling.finetuned", V_BOOL, 0, NULL},
       {"feed_forward_length", V_U32, 2816, NULL}}},
 };
 

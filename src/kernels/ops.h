@@ -102,9 +102,9 @@ struct attn_full_args {
 /* Gated delta net (Yang et al., Gated Delta Networks, arXiv:2412.06464, in the variant of Qwen3.5), from the raw
  * projections to the gated, normalized output. Per token: causal depthwise convolution of width d_conv over [q|k|v] and
  * SiLU; q, k L2-normalized per head (x / sqrt(sum x^2 + eps)), q times d_k^-1/2; g = softplus(alpha + dt_bias) * a, b =
- * sigmoid(beta); per value head, S in R^{d_k x d_v}:
+ * beta_scale * sigmoid(beta); per value head, S in R^{d_k x d_v}:
  *   S *= exp(g);  d = b (v - S^T k);  S += k d^T;  o = S^T q
- * out = rms_norm(o; norm_w, eps) * silu(z). Value head j reads key head j % n_k_head (tiled) or j / (n_v_head /
+ * out = rms_norm(o; norm_w, norm_eps) * silu(z). Value head j reads key head j % n_k_head (tiled) or j / (n_v_head /
  * n_k_head) (grouped). State: s [n_v_head, d_k, d_v]; conv [d_conv - 1, n_conv], n_conv = 2 n_k_head d_k + n_v_head
  * d_v; log row [n_conv | alpha | beta]. */
 struct gdn_args {
@@ -112,7 +112,7 @@ struct gdn_args {
     int32_t n_span, n_tok;
     int32_t n_k_head, n_v_head, d_k, d_v, d_conv;
     bool is_grouped;
-    float eps;
+    float eps, norm_eps, beta_scale; /* beta_scale: usually 1 */
     const float *qkv, *z; /* [n_tok, qkv_stride] (n_conv used), [n_tok, n_v_head * d_v] */
     int64_t qkv_stride, z_stride;
     const float *alpha, *beta; /* [n_tok, n_v_head] */

@@ -93,7 +93,9 @@ static void half(struct forward *f, int32_t il, const struct block *const *table
                  const float *post_norm) {
     const struct hparams *hp = &f->m->hp;
     bool has = has_block(f, table, il), sums = f->link && hp->layer[il].sums & sum;
-    if (has) f->d->ops->rms_norm(f->d, f->h, f->x, norm, f->n_tok, hp->n_embd, hp->eps);
+    if (has && norm) f->d->ops->rms_norm(f->d, f->h, f->x, norm, f->n_tok, hp->n_embd, hp->eps);
+    else if (has)
+        f->d->ops->copy(f->d, f->h, f->x, (size_t)f->n_tok * (size_t)hp->n_embd * sizeof *f->h);
     if (has || sums) add_block(f, has ? run : NULL, il, post_norm, sums);
 }
 

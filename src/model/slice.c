@@ -130,6 +130,7 @@ static bool can_cut(const struct model_slice *s, int kind) {
         if (kind == SLICE_MAMBA2) ok = mamba2_share(s, rank, &a, &b);
         if (kind == SLICE_MOE) ok = columns(hp->moe.n_ff, s->block[kind], rank, s->n, &a);
     }
+    if (kind == SLICE_ATTN && hp->has_wide_qk_norm) ok = false;
     return ok && kind != SLICE_MAMBA1 && kind != SLICE_CONV;
 }
 

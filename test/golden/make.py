@@ -194,6 +194,11 @@ gpt_oss = dict(**{k: v for k, v in common.items() if k != 'rms_norm_eps'}, rms_n
                rope_parameters=dict(rope_type='yarn', rope_theta=500.0, factor=8.0, original_max_position_embeddings=64, beta_fast=8.0, beta_slow=1.0, truncate=False))
 hybrid('gpt_oss', lambda: T.GptOssForCausalLM(T.GptOssConfig(**gpt_oss)))
 
+olmo = dict(**{k: v for k, v in headless.items() if k not in ('num_hidden_layers', 'num_key_value_heads')}, num_key_value_heads=2, num_hidden_layers=4, linear_num_key_heads=2, linear_num_value_heads=4,
+            linear_key_head_dim=16, linear_value_head_dim=32, pad_token_id=0, eos_token_id=1)
+hybrid('olmo_hybrid', lambda: T.OlmoHybridForCausalLM(T.OlmoHybridConfig(**olmo, rope_parameters=dict(rope_type='default', rope_theta=None))))
+hybrid('olmo_hybrid_rope', lambda: T.OlmoHybridForCausalLM(T.OlmoHybridConfig(**olmo, linear_allow_neg_eigval=False, rope_parameters=dict(rope_type='default', rope_theta=500.0))))
+
 def as_checkpoint(m):
     """The model with values under its checkpoint's names, and the list of its tensors."""
     from safetensors import safe_open
@@ -202,8 +207,10 @@ def as_checkpoint(m):
         m.save_pretrained(d)
         tensors, data = [], {}
         with safe_open(d + '/model.safetensors', 'pt') as f:
-            for n in f.keys():
-                shape = list(f.get_slice(n).get_shape())
+            shapes = {n: list(f.get_slice(n).get_shape()) for n in f.keys()}
+            for n, shape in shapes.items():
+                # transformers 5.24 divides a convolution of q, k and v equally; published ones follow the projections
+                if '_conv1d.' in n: shape[0] = shapes[n.replace('_conv1d.', '_proj.')][0]
                 off, sc = spread(n, shape)
                 data[n] = torch.from_numpy(values(n, shape, off, sc).copy())
                 tensors.append(dict(name=n, shape=shape, offset=off, scale=sc))

@@ -315,6 +315,8 @@ static void rec_run(struct dev *d, const struct rec_room *r, const struct span *
                              .d_conv = c->d_conv,
                              .is_grouped = c->variant,
                              .eps = 1e-6f,
+                             .norm_eps = c->variant ? 1e-2f : 1e-6f,
+                             .beta_scale = c->variant ? 2 : 1,
                              .qkv = x,
                              .z = z,
                              .qkv_stride = r->n_x,

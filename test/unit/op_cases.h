@@ -125,7 +125,7 @@ static inline struct attn_full_args full_args(const struct full_case *c, struct 
 
 enum scan_op { SCAN_CONV, SCAN_GDN, SCAN_SSD, SCAN_SSM, SCAN_CONV_SSD };
 
-/* inner: channels in all; n_group: of keys, or of B and C. `variant`: grouped heads (gdn), norm before gate (ssd), no
+/* inner: channels in all; n_group: of keys, or of B and C. `variant`: grouped heads, betas up to 2 (gdn), norm before gate (ssd), no
  * activation (conv). */
 static const struct scan_case {
     const char *name;

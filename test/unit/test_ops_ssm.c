@@ -123,6 +123,7 @@ static void run_gdn(struct dev *d, const struct room *r, const struct span *s, i
     struct gdn_args a = {.spans = s, .n_span = n_span, .n_tok = n_tok, .n_k_head = h->n_group};
     a.n_v_head = h->inner / h->d_head, a.d_k = h->d_state, a.d_v = h->d_head;
     a.d_conv = h->d_conv, a.is_grouped = h->variant, a.eps = 1e-6f;
+    a.norm_eps = h->variant ? 1e-2f : 1e-6f, a.beta_scale = h->variant ? 2 : 1;
     a.qkv = r->in + (size_t)first * r->width, a.z = a.qkv + r->n_x;
     a.qkv_stride = a.z_stride = (int64_t)r->width;
     a.alpha = r->alpha + first * a.n_v_head, a.beta = r->beta + first * a.n_v_head;

@@ -65,7 +65,7 @@ __device__ __forceinline__ float bf16_high(uint32_t pair) {
 __device__ __forceinline__ float2 token_gates(const chunk_job &g, int64_t t, int head) {
     float gate = softplus(g.gate[t * g.gate_stride + head] + g.bias[head]), b, log_decay;
     if (g.is_delta) {
-        b = 1.0f / (1.0f + expf(-g.beta[t * g.gate_stride + head]));
+        b = g.beta_scale / (1.0f + expf(-g.beta[t * g.gate_stride + head]));
         log_decay = gate * g.a[head];
     } else {
         b = gate < g.dt_min ? g.dt_min : gate > g.dt_max ? g.dt_max : gate;

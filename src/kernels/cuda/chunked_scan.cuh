@@ -6,12 +6,13 @@
 
 /* Per token i of a head, with state S [d_k, d_v]: S_i = e^(g_i) S_(i-1) + k_i d_i^T, o_i = S_i^T q_i, where
  *   the delta net: d_i = b_i (v_i - e^(g_i) S_(i-1)^T k_i), q and k of norm 1, q times d_k^(-1/2),
- *     g_i = a softplus(gate_i + bias), b_i = sigmoid(beta_i);
+ *     g_i = a softplus(gate_i + bias), b_i = beta_scale * sigmoid(beta_i);
  *   Mamba-2: d_i = b_i v_i, b_i = clamp(softplus(gate_i + bias)), g_i = a b_i, o_i + skip v_i. */
 struct chunk_job {
     int32_t n_k_head, n_head, n_rep, d_k, d_v; /* n_rep: heads per key head */
     int32_t is_grouped, is_delta; /* is_grouped: key head h / n_rep, else h % n_k_head */
-    float eps, dt_min, dt_max;
+    float eps, beta_scale, dt_min, dt_max;
+    int32_t padding;
     const float *q, *k, *v; /* first head of the first token; rows are `stride` apart */
     int64_t stride;
     const float *gate, *beta; /* [n_tok, gate_stride]; beta: delta net only */

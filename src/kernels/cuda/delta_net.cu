@@ -217,7 +217,7 @@ void cuda_conv_now(struct cuda *c) {
 struct gdn_job {
     int32_t n_k_head, n_v_head, n_rep, d_k, d_v; /* n_rep: value heads per key head */
     int32_t is_grouped, log_cap;
-    float eps;
+    float eps, norm_eps, beta_scale;
     int32_t d_conv, unused;
     rows mixed, alpha, beta; /* mixed: [q | k | v], not yet convolved if few tokens */
     const float *z, *a, *dt_bias, *norm_w;
@@ -277,7 +277,7 @@ __device__ __forceinline__ void norm_row(const gdn_job &g, int64_t to, int d_v, 
         sum = fmaf(o[k].x, o[k].x, sum), sum = fmaf(o[k].y, o[k].y, sum);
         sum = fmaf(o[k].z, o[k].z, sum), sum = fmaf(o[k].w, o[k].w, sum);
     }
-    float f = rsqrtf(lanes_sum(sum, 32) / (float)d_v + g.eps);
+    float f = rsqrtf(lanes_sum(sum, 32) / (float)d_v + g.norm_eps);
 #pragma unroll
     for (int k = 0; k < W; k++) {
         int quad = lane + 32 * k;
@@ -354,8 +354,9 @@ __device__ __forceinline__ void step_store(const float (&S)[N], float *state, in
 }
 
 /* Decay and beta of one head. */
-__device__ __forceinline__ float2 step_factors(float alpha, float beta, float a, float dt_bias) {
-    return make_float2(quick_exp(softplus(alpha + dt_bias) * a), logistic(beta));
+__device__ __forceinline__ float2 step_factors(float alpha, float beta, float a, float dt_bias,
+                                               float beta_scale) {
+    return make_float2(quick_exp(softplus(alpha + dt_bias) * a), beta_scale * logistic(beta));
 }
 
 /* Convolution of a channel at one token. kept: its previous inputs, [MAX_CONV - 1][LINE]; shifted by one. */
@@ -513,9 +514,10 @@ __global__ void __launch_bounds__(STEP_THREADS) gdn_step_kernel(dspans b, rec_vi
             if (N > 32) fetch(i); /* saves registers */
             if (warp == FACTORS && i % 32 == 0 && i + lane < n) {
                 int span = (int)blockIdx.y;
-                factors[i / 32 % 2][lane] = step_factors(
-                    row_at(g.alpha, s, span, g.log_cap, i + lane)[head],
-                    row_at(g.beta, s, span, g.log_cap, i + lane)[head], g.a[head], g.dt_bias[head]);
+                factors[i / 32 % 2][lane] =
+                    step_factors(row_at(g.alpha, s, span, g.log_cap, i + lane)[head],
+                                 row_at(g.beta, s, span, g.log_cap, i + lane)[head], g.a[head],
+                                 g.dt_bias[head], g.beta_scale);
             }
 #pragma unroll
             for (int c = 0; c < C; c++) {
@@ -597,7 +599,7 @@ __device__ __forceinline__ void one_row(one_room &room, const gdn_job &g, int ro
                            conv_four(bias.z, w[2], old[0].z, old[1].z, old[2].z, in.z),
                            conv_four(bias.w, w[3], old[0].w, old[1].w, old[2].w, in.w));
     ((float4 *)room.line)[2 * STEP_DIM / 4 + lane] = v;
-    if (lane == 0) room.factors = step_factors(alpha, beta, a, dt_bias);
+    if (lane == 0) room.factors = step_factors(alpha, beta, a, dt_bias, g.beta_scale);
     __syncthreads();
     /* All threads have used their inputs, so these have been read: the last block to arrive may overwrite them. */
     uint32_t arrived = lane == 0 ? atomicAdd(counter, 1u) : 0;
@@ -609,7 +611,7 @@ __device__ __forceinline__ void one_row(one_room &room, const gdn_job &g, int ro
     float sum = 0;
     sum = fmaf(o.x, o.x, sum), sum = fmaf(o.y, o.y, sum);
     sum = fmaf(o.z, o.z, sum), sum = fmaf(o.w, o.w, sum);
-    float f = rsqrtf(lanes_sum(sum, 32) / (float)STEP_DIM + g.eps);
+    float f = rsqrtf(lanes_sum(sum, 32) / (float)STEP_DIM + g.norm_eps);
     bool last = arrived + 1 == (uint32_t)g.n_rep;
     if (lane == 0) room.last = last;
     named_barrier_arrive(LAST_KNOWN, ONE_THREADS);
@@ -737,7 +739,7 @@ __global__ void __launch_bounds__(NORM_THREADS) gdn_norm_kernel(gdn_job g, int64
         sum = fmaf(o[i].x, o[i].x, sum), sum = fmaf(o[i].y, o[i].y, sum);
         sum = fmaf(o[i].z, o[i].z, sum), sum = fmaf(o[i].w, o[i].w, sum);
     }
-    float f = 1.0f / sqrtf(lanes_sum(sum, 32) / (float)d_v + g.eps);
+    float f = 1.0f / sqrtf(lanes_sum(sum, 32) / (float)d_v + g.norm_eps);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         int e = 128 * i + 4 * lane;
@@ -753,7 +755,7 @@ static void gdn_many(struct cuda *c, const struct span *spans, const dspans &b, 
     chunk_job j = {};
     j.n_k_head = g.n_k_head, j.n_head = g.n_v_head, j.d_k = g.d_k, j.d_v = g.d_v;
     j.is_grouped = g.is_grouped, j.is_delta = 1;
-    j.eps = g.eps;
+    j.eps = g.eps, j.beta_scale = g.beta_scale;
     j.q = g.mixed.x, j.k = g.mixed.x + nq, j.v = g.mixed.x + 2 * nq;
     j.stride = g.mixed.stride;
     j.gate = g.alpha.x, j.beta = g.beta.x;
@@ -794,7 +796,7 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
     g.n_rep = a->n_v_head / a->n_k_head;
     g.is_grouped = a->is_grouped;
     g.log_cap = a->state.log_cap;
-    g.eps = a->eps;
+    g.eps = a->eps, g.norm_eps = a->norm_eps, g.beta_scale = a->beta_scale;
     g.d_conv = a->d_conv;
     g.alpha = rows{a->alpha, ab, a->n_v_head, 2 * a->n_v_head};
     g.beta = rows{a->beta, ab ? ab + a->n_v_head : NULL, a->n_v_head, 2 * a->n_v_head};

@@ -66,9 +66,9 @@ static void token(struct scan *c, const float *in, const float *alpha, const flo
         float *o = out ? out + (int64_t)h * a->d_v : NULL;
         delta_step(c->s + (int64_t)h * a->d_k * a->d_v, a->d_k, a->d_v, c->mixed + kh * a->d_k,
                    c->mixed + c->nq + kh * a->d_k, c->mixed + 2 * c->nq + (int64_t)h * a->d_v,
-                   exp(g), ref_act(ACT_SIGMOID, beta[h]), o);
+                   exp(g), a->beta_scale * (double)ref_act(ACT_SIGMOID, beta[h]), o);
         if (!o) continue;
-        ref_rms_norm(NULL, o, o, a->norm_w, 1, a->d_v, a->eps);
+        ref_rms_norm(NULL, o, o, a->norm_w, 1, a->d_v, a->norm_eps);
         for (int32_t j = 0; j < a->d_v; j++) o[j] *= silu(z[(int64_t)h * a->d_v + j]);
     }
 }

@@ -75,9 +75,10 @@ struct hparams {
     int32_t n_logit; /* rows of the head: n_vocab, or a slice of it */
     struct layer_shape layer[ARCH_MAX_LAYERS];
 
-    int32_t d_k, d_v; /* attention head sizes of the widest layer */
-    bool has_q_gate;  /* attn_q produces [q | gate] per head */
-    float attn_scale; /* d_k^-1/2 unless a key sets it */
+    int32_t d_k, d_v;      /* attention head sizes of the widest layer */
+    bool has_q_gate;       /* attn_q produces [q | gate] per head */
+    bool has_wide_qk_norm; /* queries and keys are normalized over all heads together */
+    float attn_scale;      /* d_k^-1/2 unless a key sets it */
     /* queries are multiplied by 1 + this * ln(1 + floor(position / rope_n_ctx_orig)) */
     float temp_scale;
     enum rope_mode rope_mode;
@@ -93,7 +94,8 @@ struct hparams {
 
     struct {
         int32_t n_k_head, n_v_head, d_k, d_v, d_conv;
-        bool is_grouped; /* value heads of one key head are adjacent */
+        bool is_grouped;                 /* value heads of one key head are adjacent */
+        float eps, norm_eps, beta_scale; /* eps: of queries and keys; norm_eps: of the result */
     } gdn;
     struct { /* Mamba-1 and Mamba-2 */
         int32_t n_inner, d_state, d_conv;
@@ -135,17 +137,6 @@ struct hparams {
 /* Layers [first, end) of the trunk; end 0: all. */
 struct layer_part {
     int32_t first, end;
-};
-
-/* ---- conversion of keys ---- */
-
-enum key_type { KEY_U32, KEY_F32, KEY_BOOL, KEY_U32_ARRAY };
-struct key_row {
-    const char *gguf; /* key without "ARCH."; NULL ends a table */
-    const char *hf;   /* path in config.json; '.' descends, '|' separates alternatives */
-    enum key_type type;
-    bool required;
-    double def; /* used if the key is absent; NaN: no default */
 };
 
 struct arch {

@@ -152,5 +152,6 @@ int read_granite_scales(struct hparams *hp, const struct gguf *g, struct err *e)
 /* ssm.* of Mamba-1 and Mamba-2 mixers (arch_mamba.c); the norm has one part per group. */
 int read_mamba1(struct hparams *hp, const struct gguf *g, struct err *e);
 int read_mamba2(struct hparams *hp, const struct gguf *g, struct err *e);
+int read_gdn(struct hparams *hp, const struct gguf *g, struct err *e); /* arch_qwen35.c: sizes */
 
 #endif

@@ -213,7 +213,7 @@ static int read_layer_kinds(struct hparams *hp, const struct gguf *g, enum ffn_k
     return 0;
 }
 
-static int read_gdn(struct hparams *hp, const struct gguf *g, struct err *e) {
+int read_gdn(struct hparams *hp, const struct gguf *g, struct err *e) {
     int32_t inner = 0;
     int rc = key_i32(hp, g, "ssm.conv_kernel", true, 2, 16, &hp->gdn.d_conv, e);
     if (!rc) rc = key_i32(hp, g, "ssm.state_size", true, 1, 1024, &hp->gdn.d_k, e);
@@ -241,6 +241,7 @@ static int read_family(struct hparams *hp, const struct gguf *g, enum ffn_kind f
     if (!rc) rc = read_rope(hp, g, ROPE_NEOX, e);
     if (!rc && ffn == FFN_MOE) rc = read_moe(hp, g, e);
     if (!rc) rc = key_f32(hp, g, "attention.layer_norm_rms_epsilon", true, 0, 1, &hp->eps, e);
+    hp->gdn.eps = hp->gdn.norm_eps = hp->eps;
     return rc;
 }
 

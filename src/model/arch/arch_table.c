@@ -10,6 +10,7 @@
 extern const struct arch arch_qwen35moe;
 extern const struct arch arch_qwen35;
 extern const struct arch arch_qwen3next;
+extern const struct arch arch_olmo_hybrid;
 extern const struct arch arch_llama;
 extern const struct arch arch_mixtral;
 extern const struct arch arch_qwen2;
@@ -45,6 +46,7 @@ const struct arch *const arch_table[] = {
     &arch_qwen35moe,
     &arch_qwen35,
     &arch_qwen3next,
+    &arch_olmo_hybrid,
     &arch_llama,
     &arch_mixtral,
     &arch_qwen2,
@@ -502,6 +504,7 @@ static void set_defaults(struct hparams *hp, const struct arch *arch) {
     *hp = (struct hparams){.arch = arch};
     hp->rope_factor = hp->rope_magnitude = hp->embd_scale = hp->logit_scale = hp->moe.scale = 1;
     hp->residual_scale = 1;
+    hp->gdn.beta_scale = 1;
     hp->ssm.dt_max = INFINITY;
     hp->is_causal = true;
     hp->act = ACT_SILU;

@@ -1,4 +1,4 @@
-/* arch_tensor.h: rows that describe a family's tensors: names, shapes as symbols, transforms on conversion.
+/* arch_tensor.h: rows that describe a family's keys and tensors: names, shapes as symbols, transforms on conversion.
  *
  * Constant data; part of arch.h. */
 #ifndef CHIMERE_MODEL_ARCH_TENSOR_H
@@ -120,7 +120,7 @@ enum tensor_flag {
 struct tensor_row {
     const char *gguf; /* name; %d: layer. NULL ends a table */
     /* Hugging Face name, NULL: none; %d: layer, %e: one tensor per expert, %o: layer that holds the shared block, %h:
-     * how many layers use one before this */
+     * how many layers use one before this, %p: q, k and v, one tensor each, whose rows follow one another */
     const char *hf;
     const char *hf_fused; /* alternative: one tensor for all experts, or fused with a neighbour */
     size_t slot;          /* offset in struct layer_weights (AT_GLOBAL: struct global_weights) */
@@ -132,6 +132,16 @@ struct tensor_row {
 /* A part of a Hugging Face name, and its spelling in some checkpoints or layers. */
 struct name_alias {
     const char *part, *also; /* NULL ends a table */
+};
+
+/* A key of a file, and where config.json has its value. */
+enum key_type { KEY_U32, KEY_F32, KEY_BOOL, KEY_U32_ARRAY };
+struct key_row {
+    const char *gguf; /* key without "ARCH."; NULL ends a table */
+    const char *hf;   /* path in config.json; '.' descends, '|' separates alternatives */
+    enum key_type type;
+    bool required;
+    double def; /* used if the key is absent; NaN: no default */
 };
 
 #endif

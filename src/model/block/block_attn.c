@@ -11,15 +11,32 @@ struct rope block_rope(const struct model *m, int32_t il) {
                          local ? 1 : m->hp.rope_magnitude};
 }
 
-void block_attn_project(struct forward *f, int32_t il, const float *x, int64_t x_stride) {
+/* Where f->proj has the queries, keys and values. */
+struct qkv_rows {
+    float *q, *k, *v;
+    int64_t q_stride, k_stride, v_stride;
+};
+
+/* Side by side; or one matrix after another if norms need dense rows. A layer without a matrix of values stores its
+ * keys as values, before their norm. */
+static struct qkv_rows qkv_rows(const struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
-    const struct layer_weights *l = block_weights(f, il);
     int64_t n_q = arch_dim(hp, D_Q, il), n_k = arch_dim(hp, D_K, il), stride = f->proj_stride;
-    float *q = f->proj, *k = q + n_q, *v = k + n_k;
-    const struct linear_out out[3] = {fwd_out(&l->attn.q, l->attn.q_b, q, stride),
-                                      fwd_out(&l->attn.k, l->attn.k_b, k, stride),
-                                      fwd_out(&l->attn.v, l->attn.v_b, v, stride)};
-    fwd_linear(f, out, hp->layer[il].kv_back ? 1 : l->attn.v.data ? 3 : 2, x, x_stride);
+    bool has_v = block_weights(f, il)->attn.v.data;
+    float *q = f->proj, *k = q + n_q;
+    if (!hp->has_wide_qk_norm)
+        return (struct qkv_rows){q, k, has_v ? k + n_k : k, stride, stride, stride};
+    k = q + f->n_tok_max * n_q;
+    return (struct qkv_rows){q, k, k + f->n_tok_max * n_k, n_q, n_k, arch_dim(hp, D_V, il)};
+}
+
+void block_attn_project(struct forward *f, int32_t il, const float *x, int64_t x_stride) {
+    const struct layer_weights *l = block_weights(f, il);
+    struct qkv_rows r = qkv_rows(f, il);
+    const struct linear_out out[3] = {fwd_out(&l->attn.q, l->attn.q_b, r.q, r.q_stride),
+                                      fwd_out(&l->attn.k, l->attn.k_b, r.k, r.k_stride),
+                                      fwd_out(&l->attn.v, l->attn.v_b, r.v, r.v_stride)};
+    fwd_linear(f, out, f->m->hp.layer[il].kv_back ? 1 : l->attn.v.data ? 3 : 2, x, x_stride);
 }
 
 /* [q | gate] per head */
@@ -46,23 +63,27 @@ void block_attn_store(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_shape *shape = &hp->layer[il];
     const struct layer_weights *l = block_weights(f, il);
-    int64_t n_q = arch_dim(hp, D_Q, il), n_k = arch_dim(hp, D_K, il), stride = f->proj_stride;
-    /* a layer without a matrix of values stores its keys as values, before their norm */
-    float *q = f->proj, *k = q + n_q, *v = l->attn.v.data ? k + n_k : k;
-    if (hp->temp_scale > 0 && hp->rope_n_ctx_orig > 0) scale_queries(f, q, n_q, stride);
+    struct qkv_rows r = qkv_rows(f, il);
+    bool wide = hp->has_wide_qk_norm;
+    if (wide) {
+        f->d->ops->rms_norm(f->d, r.q, r.q, l->attn.q_norm, f->n_tok, r.q_stride, hp->eps);
+        f->d->ops->rms_norm(f->d, r.k, r.k, l->attn.k_norm, f->n_tok, r.k_stride, hp->eps);
+    }
+    if (hp->temp_scale > 0 && hp->rope_n_ctx_orig > 0)
+        scale_queries(f, r.q, arch_dim(hp, D_Q, il), r.q_stride);
     const struct qkv_store_args store = {.spans = f->spans,
                                          .n_span = f->n_span,
                                          .n_tok = f->n_tok,
                                          .n_head = shape->n_head,
-                                         .q = q,
-                                         .k = shape->kv_back ? NULL : k,
-                                         .v = shape->kv_back ? NULL : v,
-                                         .q_tok_stride = stride,
+                                         .q = r.q,
+                                         .k = shape->kv_back ? NULL : r.k,
+                                         .v = shape->kv_back ? NULL : r.v,
+                                         .q_tok_stride = r.q_stride,
                                          .q_head_stride = q_head_of(hp, il),
-                                         .k_tok_stride = stride,
-                                         .v_tok_stride = stride,
-                                         .q_norm = l->attn.q_norm,
-                                         .k_norm = l->attn.k_norm,
+                                         .k_tok_stride = r.k_stride,
+                                         .v_tok_stride = r.v_stride,
+                                         .q_norm = wide ? NULL : l->attn.q_norm,
+                                         .k_norm = wide ? NULL : l->attn.k_norm,
                                          .v_norm = hp->has_v_norm ? f->m->ones : NULL,
                                          .eps = hp->eps,
                                          .rope = block_rope(f->m, il),
