@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "learn/json_file.h"
 
 enum { MAX_RECORD = 64 << 20, MAX_NAME = 128 };
 
@@ -218,17 +219,12 @@ int64_t nights_current(const struct nights *n) { return n->current; }
 int64_t nights_last(const struct nights *n) { return n->last; }
 
 int nights_read(const struct nights *n, int64_t night, json_t **out, struct err *e) {
-    char path[NIGHTS_MAX_PATH], *text;
-    size_t size;
+    char path[NIGHTS_MAX_PATH];
     *out = NULL;
     int rc = record_path(n, night, path, e);
     if (!rc && !file_exists(path))
         return err_set(e, CHIMERE_ENOENT, "there is no night %lld", (long long)night);
-    if (!rc) rc = file_read(path, MAX_RECORD, &text, &size, e);
-    if (rc) return rc;
-    *out = json_loadb(text, size, 0, NULL);
-    mem_free(text);
-    return *out ? 0 : err_set(e, CHIMERE_EFORMAT, "%s: expected a JSON object", path);
+    return rc ? rc : json_file_read(out, path, MAX_RECORD, e);
 }
 
 int nights_keep(struct nights *n, const char *path, char sha256[65], struct err *e) {
@@ -282,12 +278,8 @@ bool nights_live(const struct nights *n, const char *name, char *out, size_t out
 
 int nights_rewrite(struct nights *n, int64_t night, const json_t *record, struct err *e) {
     char path[NIGHTS_MAX_PATH];
-    char *text = json_dumps(record, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    if (!text) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = record_path(n, night, path, e);
-    if (!rc) rc = file_write(path, text, strlen(text), e);
-    mem_free(text);
-    return rc;
+    return rc ? rc : json_file_write(path, json_incref((json_t *)(uintptr_t)record), e);
 }
 
 int nights_add(struct nights *n, json_t *record, bool promote, int64_t *night, struct err *e) {

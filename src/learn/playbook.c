@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "learn/collect.h"
+#include "learn/json_file.h"
 
 enum { MAX_FILE = 64 << 10 };
 
@@ -67,13 +67,11 @@ char *playbook_text(const json_t *bullets) {
 }
 
 int playbook_load(json_t **out, const char *path, struct err *e) {
-    char *text;
-    size_t size;
+    json_t *o;
     *out = NULL;
-    int rc = file_read(path, MAX_FILE, &text, &size, e);
+    int rc = json_file_read(&o, path, MAX_FILE, e);
     if (rc) return rc;
-    json_t *o = json_loadb(text, size, 0, NULL), *list = json_object_get(o, "bullets");
-    mem_free(text);
+    const json_t *list = json_object_get(o, "bullets");
     *out = json_array();
     bool ok = *out && json_is_array(list) && json_integer_value(json_object_get(o, "version")) == 1;
     for (size_t i = 0; ok && i < json_array_size(list); i++) ok = append(*out, text_of(list, i));
@@ -85,13 +83,7 @@ int playbook_load(json_t **out, const char *path, struct err *e) {
 }
 
 int playbook_save(const json_t *bullets, const char *path, struct err *e) {
-    json_t *o = json_pack("{s:i,s:O}", "version", 1, "bullets", bullets);
-    char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
-    int rc = text ? file_write(path, text, strlen(text), e)
-                  : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    mem_free(text);
-    json_decref(o);
-    return rc;
+    return json_file_write(path, json_pack("{s:i,s:O}", "version", 1, "bullets", bullets), e);
 }
 
 int playbook_read(char **text, const char *path, struct err *e) {
@@ -165,13 +157,10 @@ json_t *playbook_from_dspy(const json_t *program) {
 }
 
 int playbook_imported(json_t **texts, const char *path, struct err *e) {
-    char *text;
-    size_t size;
+    json_t *program;
     *texts = NULL;
-    int rc = file_read(path, MAX_FILE, &text, &size, e);
-    if (rc) return rc;
-    json_t *program = json_loadb(text, size, 0, NULL);
-    mem_free(text);
+    int rc = json_file_read(&program, path, MAX_FILE, e);
+    if (rc && rc != CHIMERE_EFORMAT) return rc;
     *texts = playbook_from_dspy(program);
     json_decref(program);
     if (json_array_size(*texts)) return 0;

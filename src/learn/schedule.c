@@ -6,8 +6,8 @@
 #include <time.h>
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "base/str.h"
+#include "learn/json_file.h"
 #include "learn/night_step.h"
 
 enum { MAX_FILE_BYTES = 64 << 10, HOUR_S = 3600, MAX_HOURS = 168 };
@@ -86,33 +86,19 @@ bool schedule_calendar(const struct schedule_time *t, char out[48]) {
 
 /* Reads a JSON object of the folder into a new reference; an empty object if there is no file. */
 static int read_object(const char *dir, const char *name, json_t **out, struct err *e) {
-    char path[NIGHTS_MAX_PATH], *text;
-    size_t n;
+    char path[NIGHTS_MAX_PATH];
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    *out = NULL;
-    if (!file_exists(path)) {
-        *out = json_object();
-        return *out ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    }
-    int rc = file_read(path, MAX_FILE_BYTES, &text, &n, e);
-    if (rc) return rc;
-    *out = json_loadb(text, n, 0, NULL);
-    mem_free(text);
-    if (json_is_object(*out)) return 0;
-    json_decref(*out);
-    *out = NULL;
-    return err_set(e, CHIMERE_EFORMAT, "%s: expected a JSON object", path);
+    if (file_exists(path)) return json_file_read(out, path, MAX_FILE_BYTES, e);
+    *out = json_object();
+    return *out ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
 
 static int write_object(const char *dir, const char *name, json_t *o, struct err *e) {
     char path[NIGHTS_MAX_PATH];
-    char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
-    json_decref(o);
-    if (!text) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     snprintf(path, sizeof path, "%s/%s", dir, name);
     int rc = file_mkdirs(dir, e);
-    if (!rc) rc = file_write(path, text, strlen(text), e);
-    mem_free(text);
+    if (!rc) return json_file_write(path, o, e);
+    json_decref(o);
     return rc;
 }
 

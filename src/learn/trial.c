@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "base/os/fs.h"
 #include "learn/gate.h"
+#include "learn/json_file.h"
 #include "store/quality.h"
 
 enum { MAX_FILE = 4096 };
@@ -21,25 +21,18 @@ int trial_start(struct nights *n, const struct trial *t, struct err *e) {
     path_of(n, path);
     json_t *o = json_pack("{s:I,s:f,s:I,s:I}", "night", (json_int_t)t->night, "share", t->share,
                           "from", (json_int_t)t->from_s, "until", (json_int_t)t->until_s);
-    char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
-    int rc = text ? file_write(path, text, strlen(text), e)
-                  : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    mem_free(text);
-    json_decref(o);
-    return rc;
+    return json_file_write(path, o, e);
 }
 
 int trial_load(const struct nights *n, struct trial *out, struct err *e) {
-    char path[NIGHTS_MAX_PATH + 8], *text;
-    size_t size;
+    char path[NIGHTS_MAX_PATH + 8];
+    json_t *o = NULL;
     *out = (struct trial){0};
     path_of(n, path);
     if (!file_exists(path)) return 0;
-    int rc = file_read(path, MAX_FILE, &text, &size, e);
-    if (rc == CHIMERE_ENOENT) return 0; /* it ended meanwhile */
+    int rc = json_file_read(&o, path, MAX_FILE, e);
+    if (rc == CHIMERE_ENOENT || rc == CHIMERE_EFORMAT) return 0; /* it ended meanwhile; damaged */
     if (rc) return rc;
-    json_t *o = json_loadb(text, size, 0, NULL);
-    mem_free(text);
     const struct trial t = {.night = json_integer_value(json_object_get(o, "night")),
                             .share = json_number_value(json_object_get(o, "share")),
                             .from_s = json_integer_value(json_object_get(o, "from")),
