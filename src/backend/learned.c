@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "backend/shots.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -19,15 +20,20 @@ void learned_version_free(struct learned_version *v) {
     for (int32_t i = 0; i < v->n_copy; i++) lora_close(v->copies[i]);
     if (v->lora) lora_close(v->lora);
     mem_free(v->rules);
+    json_decref(v->shots);
     mem_free(v);
 }
 
-json_t *learned_messages(const char *rules, json_t *messages) {
+json_t *learned_messages(const char *rules, const json_t *shots, json_t *messages) {
     const char *first = json_string_value(json_object_get(json_array_get(messages, 0), "role"));
     bool has_own = first && (!strcmp(first, "system") || !strcmp(first, "developer"));
-    if (!rules || !*rules || has_own || !json_is_array(messages)) return json_incref(messages);
+    if (has_own || !json_is_array(messages)) return json_incref(messages);
+    json_t *shown = shots_place(shots, messages);
+    if (!shown || !rules || !*rules) return shown;
     json_t *all = json_pack("[{s:s,s:s}]", "role", "system", "content", rules);
-    if (!all || !json_array_extend(all, messages)) return all;
+    int failed = !all || json_array_extend(all, shown);
+    json_decref(shown);
+    if (!failed) return all;
     json_decref(all);
     return NULL;
 }

@@ -1,4 +1,4 @@
-/* learned.h: the learned files that a running server uses: an n-gram table, an adapter and rules.
+/* learned.h: the learned files that a running server uses: an n-gram table, an adapter, rules and examples.
  * They are switched atomically.
  *
  * A request takes the current version when it is prepared and uses it until it ends. So one answer never mixes two
@@ -22,15 +22,17 @@ struct learned_version {
     struct lora *copies[GPUS_MAX]; /* owned: the adapter for further copies of the model */
     int32_t n_copy;
     char *rules;   /* owned: system message of requests without one; NULL: none */
+    json_t *shots; /* owned: examples that precede such requests (shots.h); NULL: none */
     int32_t n_use; /* private to learned.c, like the next */
     struct learned_version *next;
 };
 /* Closes the files; v may be NULL. */
 void learned_version_free(struct learned_version *v);
 
-/* Returns a new reference to the messages, with `rules` as their system message if they have none of their own. rules
- * may be NULL. NULL: out of memory. */
-json_t *learned_messages(const char *rules, json_t *messages);
+/* Returns a new reference to the messages. If they have no system message of their own, it has `rules` as its system
+ * message, and the nearest examples of `shots` (shots.h) before the first question. Both may be NULL. NULL: out of
+ * memory. */
+json_t *learned_messages(const char *rules, const json_t *shots, json_t *messages);
 
 struct learned;
 int learned_new(struct learned **out, struct err *e);

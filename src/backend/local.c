@@ -487,12 +487,12 @@ static int set_grammar(struct local *l, struct local_run *r, struct err *e) {
     return 0;
 }
 
-/* Encodes the prompt; a user's request without a system message gets the rules that a night learned. */
+/* Encodes the prompt; a user's request without a system message gets the rules and examples that a night learned. */
 static int encode_ruled(struct local *l, struct local_run *r, size_t *n, bool *in_think,
                         struct err *e) {
     struct request a = *r->request;
     if (r->version && a.rules && a.messages)
-        r->messages = learned_messages(r->version->rules, a.messages);
+        r->messages = learned_messages(r->version->rules, r->version->shots, a.messages);
     if (r->messages) a.messages = r->messages;
     return encode(l, &a, &r->images, NULL, &r->ids, n, in_think, e);
 }

@@ -4,12 +4,17 @@
 #include "base/mem.h"
 #include "engine/ngram_memory.h"
 #include "eval/harness.h"
+#include "learn/example_file.h"
 #include "learn/playbook.h"
+
+const char *const arm_artefacts[ARM_N_FILE] = {"night.engram", "adapter.gguf", "playbook.json",
+                                               "examples.json"};
 
 struct suite { /* state for the callbacks of a run */
     const struct night_host *host;
     struct engram_table *table; /* owned; NULL: none */
     char *rules;                /* owned: text of the playbook; NULL: none */
+    json_t *shots;              /* owned: examples; NULL: none */
     const struct windows_turn *turn;
 };
 
@@ -25,7 +30,7 @@ static int encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t
                   struct err *e) {
     const struct suite *s = ud;
     const struct night_host *h = s->host;
-    json_t *all = learned_messages(s->rules, messages);
+    json_t *all = learned_messages(s->rules, s->shots, messages);
     if (!all) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = h->encode(h->ud, all, tools, think, ids, n, e);
     json_decref(all);
@@ -42,11 +47,13 @@ int arm_run(json_t **run, const struct night_host *h, const json_t *items,
     struct suite suite = {.host = h, .turn = turn};
     struct lora *adapter = NULL;
     *run = NULL;
-    int rc = arm->table ? engram_table_open(&suite.table, arm->table, tok_hash(h->tok),
-                                            (uint32_t)tok_n_vocab(h->tok), e)
-                        : 0;
-    if (!rc && arm->playbook) rc = playbook_read(&suite.rules, arm->playbook, e);
-    if (!rc && arm->adapter) rc = lora_open(&adapter, h->model, arm->adapter, e);
+    const char *const *path = arm->path;
+    int rc = path[ARM_TABLE] ? engram_table_open(&suite.table, path[ARM_TABLE], tok_hash(h->tok),
+                                                 (uint32_t)tok_n_vocab(h->tok), e)
+                             : 0;
+    if (!rc && path[ARM_PLAYBOOK]) rc = playbook_read(&suite.rules, path[ARM_PLAYBOOK], e);
+    if (!rc && path[ARM_EXAMPLES]) rc = example_load(&suite.shots, path[ARM_EXAMPLES], e);
+    if (!rc && path[ARM_ADAPTER]) rc = lora_open(&adapter, h->model, path[ARM_ADAPTER], e);
     const struct lora_use use = {.lora = adapter, .scale = 1};
     const struct eval_host eval = {.engine = h->engine,
                                    .tok = h->tok,
@@ -61,5 +68,6 @@ int arm_run(json_t **run, const struct night_host *h, const json_t *items,
     if (adapter) lora_close(adapter);
     if (suite.table) engram_table_close(suite.table);
     mem_free(suite.rules);
+    json_decref(suite.shots);
     return rc;
 }

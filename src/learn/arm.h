@@ -5,9 +5,10 @@
 #include "eval/windows.h"
 #include "learn/night.h"
 
-enum { ARM_N_FILE = 3 };
-struct night_arm { /* paths of artefacts; NULL: none */
-    const char *table, *adapter, *playbook;
+enum { ARM_TABLE, ARM_ADAPTER, ARM_PLAYBOOK, ARM_EXAMPLES, ARM_N_FILE };
+extern const char *const arm_artefacts[ARM_N_FILE]; /* their file names */
+struct night_arm {
+    const char *path[ARM_N_FILE]; /* NULL: none */
 };
 
 /* *run: a new reference, as of eval_run. turn is called between groups of items; NULL: no waiting. Blocks. */

@@ -5,22 +5,20 @@
 
 #include "base/os/fs.h"
 #include "base/log.h"
-#include "engram/revise.h"
 #include "learn/collect.h"
 #include "learn/night_step.h"
 
 struct forgetting {
     struct nights *nights;
-    char source[LEARN_SOURCE];
-    bool below; /* include the users of a key */
+    struct night_person who;
     struct learn_forgotten *out;
     struct err *e;
 };
 
-static bool is_theirs(const struct forgetting *f, const char *source) {
-    size_t n = strlen(f->source);
-    if (strncmp(source, f->source, n) != 0) return false;
-    return !source[n] || (f->below && source[n] == '/');
+bool night_is_theirs(const struct night_person *who, const char *source) {
+    size_t n = strlen(who->source);
+    if (strncmp(source, who->source, n) != 0) return false;
+    return !source[n] || (who->below && source[n] == '/');
 }
 
 /* Returns true if this person's answers trained the artefact, or may have because its teachers are not recorded. */
@@ -31,51 +29,55 @@ static bool has_taught(const struct forgetting *f, const json_t *record, const c
     if (!json_is_array(list)) return true;
     json_array_foreach(list, i, v) {
         const char *source = json_string_value(v);
-        if (!source || is_theirs(f, source)) return true;
+        if (!source || night_is_theirs(&f->who, source)) return true;
     }
     return false;
 }
 
-/* Makes a copy of a table without the person's documents. *sha256 is the hash of the copy, or "" if no document is
- * left or the table is damaged. */
-static int revise(struct forgetting *f, const char *object, char sha256[65], uint64_t *n_gone) {
+/* Makes a copy of an artefact without the person's part. *sha256 is the hash of the copy, or "" if nothing is left or
+ * the artefact is damaged. */
+static int revise(struct forgetting *f, const struct night_step *step, const char *object,
+                  char sha256[65], size_t *n_gone) {
     char from[NIGHTS_MAX_PATH], to[NIGHTS_MAX_PATH + 32];
-    struct engram_revised revised = {0};
-    const struct engram_revision r = {.forget = f->source, .forget_below = f->below};
+    bool is_empty = false;
     struct err why = {0};
-    snprintf(to, sizeof to, "%s/forget.engram", nights_dir(f->nights));
+    snprintf(to, sizeof to, "%s/forget.part", nights_dir(f->nights));
     int rc = nights_object(f->nights, object, from, f->e);
     if (rc) return rc;
-    const char *tables[] = {from};
-    rc = engram_revise(to, tables, 1, &r, &revised, &why);
-    *n_gone = revised.n_dropped;
+    rc = step->forget(from, to, &f->who, n_gone, &is_empty, &why);
     *sha256 = 0;
-    /* a table that cannot be read is removed completely */
+    /* an artefact that cannot be read is removed completely */
     if (rc == CHIMERE_EFORMAT || rc == CHIMERE_ENOENT) {
         log_warn("forget: %s", why.text);
         *n_gone = 1;
         rc = 0;
     } else if (rc) {
         *f->e = why;
-    } else if (revised.n_dropped && revised.n_doc) {
+    } else if (*n_gone && !is_empty) {
         rc = nights_keep(f->nights, to, sha256, f->e);
     }
     fs_remove(to);
     return rc;
 }
 
+static const struct night_step *step_of(const char *artefact) {
+    const struct night_step *const *s = night_steps;
+    while (*s && (!(*s)->artefact || strcmp((*s)->artefact, artefact) != 0)) s++;
+    return *s;
+}
+
 /* Processes one artefact of a record. *changed is set if it was replaced or removed. */
 static int forget_artefact(struct forgetting *f, const json_t *record, json_t *kept,
                            const char *name, const char *object, bool *changed) {
     char sha256[65] = "";
-    uint64_t n_gone = 0;
-    bool is_table = !strcmp(name, night_step_engram.artefact);
-    int rc = 0;
-    if (is_table) rc = revise(f, object, sha256, &n_gone);
-    bool gone = is_table ? n_gone != 0 : has_taught(f, record, name);
+    size_t n_gone = 0;
+    const struct night_step *step = step_of(name);
+    bool has_parts = step && step->forget;
+    int rc = has_parts ? revise(f, step, object, sha256, &n_gone) : 0;
+    bool gone = has_parts ? n_gone != 0 : has_taught(f, record, name);
     if (rc || !gone) return rc;
     *changed = true;
-    if (is_table) f->out->n_doc += n_gone;
+    if (has_parts) f->out->n_doc += n_gone;
     else f->out->n_adapter++;
     if (*sha256) json_object_set_new(kept, name, json_string(sha256));
     else json_object_del(kept, name);
@@ -107,9 +109,10 @@ static int forget_night(struct forgetting *f, int64_t night) {
 
 int learn_forget(struct nights *nights, const char *owner, struct learn_forgotten *out,
                  struct err *e) {
-    struct forgetting f = {.nights = nights, .below = *owner != 0, .out = out, .e = e};
+    char source[LEARN_SOURCE];
+    struct forgetting f = {.nights = nights, .who = {source, *owner != 0}, .out = out, .e = e};
     *out = (struct learn_forgotten){.n_night = 0};
-    learn_source(owner, f.source);
+    learn_source(owner, source);
     int rc = 0;
     for (int64_t i = 1; !rc && i <= nights_last(nights); i++) rc = forget_night(&f, i);
     if (!rc) rc = nights_select(nights, nights_current(nights), e);

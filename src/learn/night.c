@@ -12,6 +12,7 @@
 #include "base/os/fs.h"
 #include "base/mem.h"
 #include "base/os/os.h"
+#include "base/rng.h"
 #include "engine/lease.h"
 #include "eval/harness.h"
 #include "learn/arm.h"
@@ -27,7 +28,13 @@ enum { MAX_STEPS = 8, MAX_PROMPT = FZOO_MAX_TOKENS / 2 };
 #define P_DOWN 0.10 /* if a skill gets worse with a p below this, the promotion is refused */
 
 const struct night_step *const night_steps[] = {&night_step_engram, &night_step_lora,
-                                                &night_step_prompts, NULL};
+                                                &night_step_prompts, &night_step_examples, NULL};
+
+void night_step_names(char out[NIGHT_MAX_NAMES], const char *separator) {
+    size_t n = 0;
+    for (const struct night_step *const *s = night_steps; *s && n < NIGHT_MAX_NAMES; s++)
+        n += (size_t)snprintf(out + n, NIGHT_MAX_NAMES - n, "%s%s", n ? separator : "", (*s)->name);
+}
 
 void night_gain_of(struct night_gain *g, const double *before, const double *after, size_t n) {
     *g = (struct night_gain){.n = n};
@@ -58,6 +65,23 @@ int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, 
     if (!*v) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (size_t i = 0; i < x->day.n; i++)
         if (x->samples[i].n_tok && x->day.v[i].held_out == held_out) (*v)[(*n)++] = x->samples[i];
+    return 0;
+}
+
+int night_indexes(const struct night *x, bool held_out, uint64_t seed, size_t **v, size_t *n,
+                  struct err *e) {
+    struct rng rng;
+    *n = 0;
+    *v = mem_alloc_array(x->day.n + 1, sizeof **v);
+    if (!*v) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; i < x->day.n; i++)
+        if (x->samples[i].n_tok && x->day.v[i].held_out == held_out) (*v)[(*n)++] = i;
+    rng_seed(&rng, seed);
+    for (size_t i = *n; i > 1; i--) {
+        size_t k = rng_below(&rng, i), t = (*v)[k];
+        (*v)[k] = (*v)[i - 1];
+        (*v)[i - 1] = t;
+    }
     return 0;
 }
 
@@ -110,8 +134,8 @@ struct windows_turn night_turn(struct night *x) {
 
 /* ---- tokenizing the day's texts ---- */
 
-int night_encode_item(struct night *x, size_t i, const char *system, struct fzoo_sample *out,
-                      struct err *e) {
+int night_encode_item(struct night *x, size_t i, const char *rules, const json_t *shots,
+                      struct fzoo_sample *out, struct err *e) {
     const struct night_host *h = x->host;
     const struct learn_item *item = &x->day.v[i];
     int32_t *prompt = NULL, *answer = NULL, *all = NULL;
@@ -119,7 +143,7 @@ int night_encode_item(struct night *x, size_t i, const char *system, struct fzoo
     *out = (struct fzoo_sample){.n_tok = 0};
     json_t *question = json_pack("[{s:s,s:s}]", "role", "user", "content", item->question);
     if (!question) return 0; /* the text is not UTF-8 */
-    json_t *messages = learned_messages(system, question);
+    json_t *messages = learned_messages(rules, shots, question);
     json_decref(question);
     if (!messages) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = h->encode(h->ud, messages, NULL, false, &prompt, &n_prompt, e);
@@ -149,7 +173,7 @@ static int encode_day(struct night *x, struct err *e) {
     if (!x->samples) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = 0;
     for (size_t i = 0; !rc && i < x->day.n; i++)
-        rc = night_encode_item(x, i, NULL, &x->samples[i], e);
+        rc = night_encode_item(x, i, NULL, NULL, &x->samples[i], e);
     return rc;
 }
 
@@ -178,7 +202,7 @@ static int run_suites(struct night *x, const struct night_arm *arm, json_t **run
 }
 
 int night_answers(struct night *x, const json_t *items, json_t **run, struct err *e) {
-    const struct night_arm none = {.table = NULL};
+    const struct night_arm none = {{NULL}};
     const struct windows_turn turn = {.fn = suite_turn, .ud = x};
     bool is_shared = x->host->is_shared;
     give_back(x);
@@ -226,14 +250,16 @@ static bool is_wanted(const char *steps, const char *name) {
 
 /* Checks that every name of the list is the name of a step. */
 static int check_steps(const char *steps, struct err *e) {
+    char names[NIGHT_MAX_NAMES];
     for (const char *at = steps; at && *at;) {
         size_t n = strcspn(at, ",");
         const struct night_step *const *s = night_steps;
         while (*s && (strlen((*s)->name) != n || memcmp((*s)->name, at, n) != 0)) s++;
-        if (!*s)
-            return err_set(e, CHIMERE_EINVAL,
-                           "steps: expected names of engram, lora, prompts; got \"%.*s\"",
+        if (!*s) {
+            night_step_names(names, ", ");
+            return err_set(e, CHIMERE_EINVAL, "steps: expected names of %s; got \"%.*s\"", names,
                            (int)(n < 40 ? n : 40), at);
+        }
         at += n + (at[n] == ',');
     }
     return 0;
@@ -283,14 +309,14 @@ static void judge_gains(struct proposal *v, size_t n) {
 /* Returns the current artefacts, with those of the proposals in `mask` in place of the old ones. */
 static struct night_arm arm_of(const struct night *x, const struct proposal *v, size_t n,
                                unsigned mask, char paths[ARM_N_FILE][NIGHTS_MAX_PATH]) {
-    const struct night_step *steps[] = {&night_step_engram, &night_step_lora, &night_step_prompts};
-    const char *of[ARM_N_FILE];
+    struct night_arm arm = {{NULL}};
     for (int k = 0; k < ARM_N_FILE; k++) {
-        of[k] = night_live(x, steps[k]->artefact, paths[k], NIGHTS_MAX_PATH) ? paths[k] : NULL;
+        const char *name = arm_artefacts[k];
+        if (night_live(x, name, paths[k], NIGHTS_MAX_PATH)) arm.path[k] = paths[k];
         for (size_t i = 0; i < n; i++)
-            if (mask >> i & 1 && !strcmp(v[i].step->name, steps[k]->name)) of[k] = v[i].path;
+            if (mask >> i & 1 && !strcmp(v[i].step->artefact, name)) arm.path[k] = v[i].path;
     }
-    return (struct night_arm){.table = of[0], .adapter = of[1], .playbook = of[2]};
+    return arm;
 }
 
 /* Runs the suites with the proposals of `mask`. *passes: nothing got worse. */

@@ -32,6 +32,13 @@ struct night_gain {
 };
 void night_gain_of(struct night_gain *g, const double *before, const double *after, size_t n);
 
+/* Whose part an artefact loses: the source of learn_source, with `below` also its users. */
+struct night_person {
+    const char *source;
+    bool below;
+};
+bool night_is_theirs(const struct night_person *who, const char *source);
+
 struct night_step {
     const char *name, *artefact; /* the artefact's file name */
     const char *about;           /* one sentence, for reports */
@@ -39,18 +46,30 @@ struct night_step {
     /* Writes the proposal to path and measures it. If there is none (CHIMERE_ENOENT), *why is the reason. */
     int (*propose)(struct night *x, const char *path, struct night_gain *gain, char why[256],
                    struct err *e);
+    /* Copies an artefact without what it learned from one person. *n_gone: what was left out; an empty copy is not
+     * written, and *is_empty is set. NULL: an artefact cannot lose a part, and is removed. */
+    int (*forget)(const char *from, const char *to, const struct night_person *who, size_t *n_gone,
+                  bool *is_empty, struct err *e);
 };
 extern const struct night_step *const night_steps[]; /* NULL-terminated */
 
-extern const struct night_step night_step_engram, night_step_lora, night_step_prompts;
+enum { NIGHT_MAX_NAMES = 160 };
+/* Writes the names of all steps. */
+void night_step_names(char out[NIGHT_MAX_NAMES], const char *separator);
+
+extern const struct night_step night_step_engram, night_step_lora, night_step_prompts,
+    night_step_examples;
 
 /* Collects the usable samples of the day, for training or held out. The samples are views; free *v with mem_free. */
 int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, size_t *n,
                   struct err *e);
-/* Tokenizes answer i of the day after a system message (NULL: none). out->n_tok is 0 if it is too long; free out->tokens
- * with mem_free. */
-int night_encode_item(struct night *x, size_t i, const char *system, struct fzoo_sample *out,
-                      struct err *e);
+/* Collects the indexes of these answers in an order that the seed chooses; free *v with mem_free. */
+int night_indexes(const struct night *x, bool held_out, uint64_t seed, size_t **v, size_t *n,
+                  struct err *e);
+/* Tokenizes answer i of the day after rules and examples (backend/learned.h), which may be NULL. out->n_tok is 0 if it is
+ * too long; free out->tokens with mem_free. */
+int night_encode_item(struct night *x, size_t i, const char *rules, const json_t *shots,
+                      struct fzoo_sample *out, struct err *e);
 /* Lets the model answer items, without learned files; *run: a new reference, as of eval_run. */
 int night_answers(struct night *x, const json_t *items, json_t **run, struct err *e);
 bool night_goes_on(const struct night *x);

@@ -6,7 +6,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/lease.h"
-#include "learn/night_step.h"
+#include "learn/arm.h"
+#include "learn/example_file.h"
 #include "learn/nights.h"
 #include "learn/playbook.h"
 #include "learn/trial.h"
@@ -97,13 +98,15 @@ static int open_version(const struct serving *s, const struct nights *n, const j
     struct learned_version *v = mem_zalloc(sizeof *v);
     if (!v) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     v->night = json_integer_value(json_object_get(wish, "night"));
-    if (path_of(n, artefacts, night_step_engram.artefact, path))
+    if (path_of(n, artefacts, arm_artefacts[ARM_TABLE], path))
         rc = engram_table_open(&v->table, path, tok_hash(s->p.tok), (uint32_t)tok_n_vocab(s->p.tok),
                                e);
-    if (!rc && path_of(n, artefacts, night_step_lora.artefact, path))
+    if (!rc && path_of(n, artefacts, arm_artefacts[ARM_ADAPTER], path))
         rc = open_adapter(s, v, path, e);
-    if (!rc && path_of(n, artefacts, night_step_prompts.artefact, path))
+    if (!rc && path_of(n, artefacts, arm_artefacts[ARM_PLAYBOOK], path))
         rc = playbook_read(&v->rules, path, e);
+    if (!rc && path_of(n, artefacts, arm_artefacts[ARM_EXAMPLES], path))
+        rc = example_load(&v->shots, path, e);
     if (rc) learned_version_free(v);
     else *out = v;
     return rc;

@@ -46,19 +46,17 @@ static int open_nights(const struct week *w, struct nights **n, enum nights_mode
 /* Answers items with the files of the current night, except the artefact `without` (NULL: all of them). */
 static int answer(const struct week *w, const json_t *items, const char *without, json_t **run,
                   struct err *e) {
-    const char *names[] = {night_step_engram.artefact, night_step_lora.artefact,
-                           night_step_prompts.artefact};
     char paths[ARM_N_FILE][NIGHTS_MAX_PATH];
-    const char *of[ARM_N_FILE];
+    struct night_arm arm = {{NULL}};
     struct nights *n;
     int rc = open_nights(w, &n, NIGHTS_READ, e);
     if (rc) return rc;
     for (int i = 0; i < ARM_N_FILE; i++) {
-        bool used = (!without || strcmp(without, names[i]) != 0) &&
-                    nights_live(n, names[i], paths[i], sizeof paths[i]);
-        of[i] = used ? paths[i] : NULL;
+        const char *name = arm_artefacts[i];
+        bool used = (!without || strcmp(without, name) != 0) &&
+                    nights_live(n, name, paths[i], sizeof paths[i]);
+        arm.path[i] = used ? paths[i] : NULL;
     }
-    const struct night_arm arm = {.table = of[0], .adapter = of[1], .playbook = of[2]};
     rc = arm_run(run, &w->host, items, &arm, NULL, e);
     nights_close(n);
     return rc;
@@ -282,7 +280,7 @@ static int run_week(struct week *w, json_t *report, struct err *e) {
     json_t *days = json_array(), *first = NULL, *last = NULL, *before = NULL, *after = NULL;
     json_object_set_new(report, "days", days);
     say(w, "the suites and the exam before the week");
-    int rc = arm_run(&before, &w->host, w->p->suites, &(struct night_arm){.table = NULL}, NULL, e);
+    int rc = arm_run(&before, &w->host, w->p->suites, &(struct night_arm){{NULL}}, NULL, e);
     if (!rc) rc = add_day(w, 0, 0, NULL, days, &first, e);
     for (int day = 1; !rc && day <= w->p->days; day++) {
         json_t *record = NULL;

@@ -108,8 +108,19 @@ static int propose(struct night *x, const char *path, struct night_gain *gain, c
     return rc;
 }
 
+static int forget(const char *from, const char *to, const struct night_person *who, size_t *n_gone,
+                  bool *is_empty, struct err *e) {
+    struct engram_revised revised = {0};
+    const struct engram_revision r = {.forget = who->source, .forget_below = who->below};
+    int rc = engram_revise(to, &from, 1, &r, &revised, e);
+    *n_gone = revised.n_dropped;
+    *is_empty = !revised.n_doc;
+    return rc;
+}
+
 const struct night_step night_step_engram = {.name = "engram",
                                              .artefact = "night.engram",
                                              .about = "accepted answers, as an n-gram table",
                                              .time = "04:00",
-                                             .propose = propose};
+                                             .propose = propose,
+                                             .forget = forget};

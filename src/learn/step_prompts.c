@@ -63,7 +63,7 @@ static int measure(struct night *x, const json_t *bullets, const size_t *items, 
     struct fzoo_sample *v = mem_zalloc((n + 1) * sizeof *v);
     char *text = playbook_text(bullets);
     int rc = v && text ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    for (size_t i = 0; !rc && i < n; i++) rc = night_encode_item(x, items[i], text, &v[i], e);
+    for (size_t i = 0; !rc && i < n; i++) rc = night_encode_item(x, items[i], text, NULL, &v[i], e);
     for (size_t i = 0; !rc && i < n; i++)
         if (!v[i].n_tok) rc = err_set(e, CHIMERE_ELIMIT, "playbook: too long for a prompt");
     if (!rc) rc = fzoo_losses(losses, x->host->model, NULL, (struct fzoo_samples){v, n}, &turn, e);
@@ -241,22 +241,6 @@ static void close_search(struct search *s) {
     mem_free(s->items);
 }
 
-/* Collects the indexes of usable answers into v, and returns their number. */
-static size_t collect(const struct night *x, bool held_out, size_t *v) {
-    size_t n = 0;
-    for (size_t i = 0; i < x->day.n; i++)
-        if (x->samples[i].n_tok && x->day.v[i].held_out == held_out) v[n++] = i;
-    return n;
-}
-
-static void shuffle(struct rng *r, size_t *v, size_t n) {
-    for (size_t i = n; i > 1; i--) {
-        size_t k = rng_below(r, i), t = v[k];
-        v[k] = v[i - 1];
-        v[i - 1] = t;
-    }
-}
-
 static int compare(struct night *x, const json_t *now, const json_t *best, const size_t *held,
                    size_t n, struct night_gain *gain, struct err *e) {
     double *losses = mem_alloc_array(2 * n + 1, sizeof *losses);
@@ -271,14 +255,13 @@ static int compare(struct night *x, const json_t *now, const json_t *best, const
 static int propose(struct night *x, const char *path, struct night_gain *gain, char why[256],
                    struct err *e) {
     char old[NIGHTS_MAX_PATH];
-    struct search s = {.x = x, .items = mem_alloc_array(x->day.n + 1, sizeof *s.items)};
-    size_t *held = mem_alloc_array(x->day.n + 1, sizeof *held), n_held = 0;
+    struct search s = {.x = x};
+    size_t *held = NULL, n_held = 0;
     const json_t *best = NULL;
     json_t *now = NULL;
     rng_seed(&s.rng, x->params->seed);
-    int rc = s.items && held ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (!rc) s.n_item = collect(x, false, s.items);
-    if (!rc) n_held = collect(x, true, held);
+    int rc = night_indexes(x, false, x->params->seed, &s.items, &s.n_item, e);
+    if (!rc) rc = night_indexes(x, true, x->params->seed, &held, &n_held, e);
     if (!rc && (s.n_item < LEAST_TRAIN || n_held < LEAST_HELD)) {
         snprintf(why, 256,
                  "%zu answers to learn from and %zu held out; at least %d and %d are needed",
@@ -286,7 +269,6 @@ static int propose(struct night *x, const char *path, struct night_gain *gain, c
         rc = CHIMERE_ENOENT;
     }
     s.n_validation = s.n_item / 2 < VALIDATION ? s.n_item / 2 : VALIDATION;
-    if (!rc) shuffle(&s.rng, s.items, s.n_item);
     if (!rc && night_live(x, night_step_prompts.artefact, old, sizeof old))
         rc = playbook_load(&now, old, e);
     if (!rc && !now && !(now = json_array())) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");

@@ -56,6 +56,23 @@ for k, (q, a) in enumerate(rows):
 db.commit()
 PY
 }
+# long_day: the same with sixty people and three forms of question, enough for steps that hold many answers out.
+long_day() {
+    "$CHIMERE" odo log --db day.db >/dev/null # makes the store
+    python3 - <<'PY'
+import sqlite3, time
+db = sqlite3.connect("day.db")
+names = [a + b for a in ("Mira", "Tolo", "Kesh", "Varn", "Ilo", "Brem", "Sul", "Otha", "Quen", "Rada", "Wes", "Yor") for b in ("na", "dor", "vik", "lis", "mar")]
+towns = ("Sago", "Tiral", "Venn", "Oskar", "Lumo")
+rows = [(q.format(n), a.format(n, towns[i % 5])) for q, a in (
+    ("Where does {} live?", "{} lives in {}."), ("In which town is the house of {}?", "The house of {} is in {}."),
+    ("Where would I find {}?", "You would find {} in {}.")) for i, n in enumerate(names)]
+for k, (q, a) in enumerate(rows):
+    db.execute("INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score, judge)"
+               " VALUES(?, 0, ?, '', 'nano', 'answer', ?, ?, 0.9, 'nano')", (int(time.time() * 1000), f"a{k}", q, a))
+db.commit()
+PY
+}
 # refuses STATUS TEXT COMMAND...: the command must end with that status and say TEXT on stderr.
 refuses() {
     local want=$1 text=$2 status=0

@@ -25,20 +25,7 @@ ask() {
         fail "a request during a night: $(cat answer)"
 }
 
-"$CHIMERE" odo log --db day.db >/dev/null # makes the store
-python3 - <<'PY'
-import sqlite3, time
-db = sqlite3.connect("day.db")
-names = [a + b for a in ("Mira", "Tolo", "Kesh", "Varn", "Ilo", "Brem", "Sul", "Otha") for b in ("na", "dor", "vik", "lis", "mar")]
-towns = ("Sago", "Tiral", "Venn", "Oskar", "Lumo")
-rows = [(q.format(n), a.format(n, towns[i % 5])) for q, a in (
-    ("Where does {} live?", "{} lives in {}."), ("In which town is the house of {}?", "The house of {} is in {}."),
-    ("Where would I find {}?", "You would find {} in {}.")) for i, n in enumerate(names)]
-for k, (q, a) in enumerate(rows):
-    db.execute("INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score, judge)"
-               " VALUES(?, 0, ?, '', 'nano', 'answer', ?, ?, 0.9, 'nano')", (int(time.time() * 1000), f"a{k}", q, a))
-db.commit()
-PY
+long_day
 night schedule lora=off >/dev/null
 echo '{"engram": 1000000000, "lora": 1000000000}' >nights/ran.json # long before the last 04:00
 start

@@ -12,8 +12,10 @@
 #include <unistd.h>
 
 #include "backend/learned.h"
+#include "backend/shots.h"
 #include "base/mem.h"
 #include "learn/collect.h"
+#include "learn/example_file.h"
 #include "learn/gate.h"
 #include "learn/mask.h"
 #include "learn/night_clock.h"
@@ -446,12 +448,12 @@ static void playbooks_change_by_one_bullet(void **state) {
     /* a request's own system message stays alone */
     json_t *user = json_pack("[{s:s,s:s}]", "role", "user", "content", "q");
     json_t *own = json_pack("[{s:s,s:s}]", "role", "system", "content", "s");
-    json_t *ruled = learned_messages(text, user), *kept = learned_messages(text, own);
+    json_t *ruled = learned_messages(text, NULL, user), *kept = learned_messages(text, NULL, own);
     assert_int_equal(json_array_size(ruled), 2);
     assert_string_equal(json_string_value(json_object_get(json_array_get(ruled, 0), "content")),
                         text);
     assert_ptr_equal(kept, own);
-    json_t *plain = learned_messages(NULL, user);
+    json_t *plain = learned_messages(NULL, NULL, user);
     assert_ptr_equal(plain, user);
     mem_free(text);
     json_t *made[] = {none, a, b, c, all, less, user, own, ruled, kept, plain};
@@ -512,6 +514,88 @@ static void playbooks_are_bounded(void **state) {
     }
     assert_null(playbook_with(p, "one more"));
     json_decref(p);
+}
+
+/* ---- examples ---- */
+
+static json_t *some_examples(void) {
+    json_t *s = json_array();
+    assert_true(example_put(s, "Where does Mira live?", "In Sago.", "night/ann"));
+    assert_true(example_put(s, "Where does the river Tolo end?", "In Venn.", "night/bob/x"));
+    assert_true(example_put(s, "What eats a cat?", "Mice.", "night/bob"));
+    assert_false(example_put(s, "where does MIRA live", "Elsewhere.", "night/ann"));
+    assert_false(example_put(s, "", "x", "night"));
+    assert_false(example_put(s, "\xff", "x", "night"));
+    return s;
+}
+
+static void the_nearest_examples_are_shown(void **state) {
+    (void)state;
+    size_t near[3];
+    json_t *s = some_examples();
+    /* half of the words is enough; "tolo" is rarer than "where" and "does" */
+    assert_int_equal(shots_near(s, "Where does Ann swim in the river Tolo?", 3, near), 1);
+    assert_int_equal(near[0], 1);
+    assert_int_equal(shots_near(s, "Where does Tolo live?", 3, near), 2);
+    assert_int_equal(near[0], 0);
+    assert_int_equal(near[1], 1);
+    assert_int_equal(shots_near(s, "Where does Mira live?", 3, near), 1); /* not the same one */
+    assert_int_equal(near[0], 1);
+    assert_int_equal(shots_near(s, "?!", 3, near), 0);
+    assert_int_equal(shots_near(NULL, "Where?", 3, near), 0);
+
+    json_t *user = json_pack("[{s:s,s:s}]", "role", "user", "content", "What EATS the river");
+    json_t *shown = learned_messages("- Be brief.", s, user);
+    assert_int_equal(json_array_size(shown), 6);
+    static const char *const want[] = {"- Be brief.", "What eats a cat?",
+                                       "Mice.",       "Where does the river Tolo end?",
+                                       "In Venn.",    "What EATS the river"};
+    for (size_t i = 0; i < 6; i++)
+        assert_string_equal(json_string_value(json_object_get(json_array_get(shown, i), "content")),
+                            want[i]);
+    json_decref(shown);
+    json_t *own = json_pack("[{s:s,s:s},{s:s,s:s}]", "role", "system", "content", "s", "role",
+                            "user", "content", "Where is the cat?");
+    shown = learned_messages(NULL, s, own);
+    assert_true(json_equal(shown, own));
+    json_decref(shown);
+    json_decref(own);
+    json_decref(user);
+    json_decref(s);
+}
+
+static void examples_are_kept_and_forgotten(void **state) {
+    (void)state;
+    char path[256], copy[256];
+    json_t *s = some_examples(), *back;
+    size_t n_gone = 0;
+    bool is_empty;
+    snprintf(path, sizeof path, "%s/examples.json", scratch);
+    snprintf(copy, sizeof copy, "%s/copy.json", scratch);
+    assert_int_equal(example_save(s, path, NULL), 0);
+    assert_int_equal(example_load(&back, path, NULL), 0);
+    assert_true(json_equal(back, s));
+    json_decref(back);
+    const struct night_person bob = {"night/bob", true};
+    assert_int_equal(night_step_examples.forget(path, copy, &bob, &n_gone, &is_empty, NULL), 0);
+    assert_int_equal(n_gone, 2);
+    assert_int_equal(example_load(&back, copy, NULL), 0);
+    assert_int_equal(json_array_size(back), 1);
+    json_decref(back);
+    for (int i = 0; i < SHOTS_MAX; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "question %d", i);
+        example_put(s, text, "a", "night");
+    }
+    assert_int_equal(json_array_size(s), SHOTS_MAX);
+    json_decref(s);
+    static const char *const bad[] = {"{", "{\"version\":1}", "{\"version\":2,\"examples\":[]}",
+                                      "{\"version\":1,\"examples\":[{\"question\":\"q\"}]}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        scratch_put_bytes("examples.json", bad[i], strlen(bad[i]));
+        assert_int_equal(example_load(&back, path, NULL), CHIMERE_EFORMAT);
+        assert_null(back);
+    }
 }
 
 /* ---- the trial of a night ---- */
@@ -754,7 +838,9 @@ struct sleeper {
 static int64_t sleeper_now(void *ud) { return ((struct sleeper *)ud)->now; }
 static int sleeper_run(void *ud, const struct night_clock *c, const char *steps, struct err *e) {
     struct sleeper *s = ud;
-    s->n_odd += strcmp(steps, "engram,lora,prompts") != 0; /* all were missed: one night */
+    char all[NIGHT_MAX_NAMES];
+    night_step_names(all, ",");
+    s->n_odd += strcmp(steps, all) != 0; /* all were missed: one night */
     s->n_run++;
     while (s->holds && night_clock_goes_on(c)) usleep(1000);
     return s->holds ? err_set(e, CHIMERE_ECANCELLED, "stopped") : 0;
@@ -805,6 +891,8 @@ int main(void) {
         cmocka_unit_test(times_are_stored),
         cmocka_unit_test(clock_jumps_are_one_night),
         cmocka_unit_test(shares_are_compared_exactly),
+        cmocka_unit_test(the_nearest_examples_are_shown),
+        cmocka_unit_test(examples_are_kept_and_forgotten),
         cmocka_unit_test(a_trial_ends_by_ratings_or_time),
         cmocka_unit_test(playbooks_change_by_one_bullet),
         cmocka_unit_test(playbooks_are_bounded),
