@@ -199,6 +199,10 @@ olmo = dict(**{k: v for k, v in headless.items() if k not in ('num_hidden_layers
 hybrid('olmo_hybrid', lambda: T.OlmoHybridForCausalLM(T.OlmoHybridConfig(**olmo, rope_parameters=dict(rope_type='default', rope_theta=None))))
 hybrid('olmo_hybrid_rope', lambda: T.OlmoHybridForCausalLM(T.OlmoHybridConfig(**olmo, linear_allow_neg_eigval=False, rope_parameters=dict(rope_type='default', rope_theta=500.0))))
 
+olmo2 = dict(**{k: v for k, v in headless.items() if k != 'num_hidden_layers'}, pad_token_id=0, eos_token_id=1)
+hybrid('olmo2', lambda: T.Olmo2ForCausalLM(T.Olmo2Config(**olmo2, num_hidden_layers=3, rope_parameters=dict(rope_type='default', rope_theta=500.0))))
+hybrid('olmo3', lambda: T.Olmo3ForCausalLM(T.Olmo3Config(**olmo2, num_hidden_layers=4, sliding_window=37, rope_parameters=dict(full_attention=dict(yarn, attention_factor=1.2079441541679836, truncate=True), sliding_attention=dict(rope_type='default', rope_theta=500.0)))))
+
 def as_checkpoint(m):
     """The model with values under its checkpoint's names, and the list of its tensors."""
     from safetensors import safe_open

@@ -46,7 +46,7 @@ static const char *const families[] = {
     "qwen35moe", "qwen35", "qwen3next", "llama", "qwen2", "qwen3", "qwen3moe",
     "mamba", "falcon_mamba", "mamba2", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "granite_h", "granite_h_moe",
     "bamba", "falcon-h1", "jamba", "zamba2", "hymba", "granite", "granitemoe", "ministral3", "lfm2", "lfm2_moe", "gemma3", "gpt_oss",
-    "gemma4", "gemma4_moe", "olmo_hybrid",
+    "gemma4", "gemma4_moe", "olmo_hybrid", "olmo2", "olmo3",
 };
 #endif
 /* The same families with other values of fields that change what they compute: logits alone. */

@@ -11,6 +11,7 @@ extern const struct arch arch_qwen35moe;
 extern const struct arch arch_qwen35;
 extern const struct arch arch_qwen3next;
 extern const struct arch arch_olmo_hybrid;
+extern const struct arch arch_olmo2;
 extern const struct arch arch_llama;
 extern const struct arch arch_mixtral;
 extern const struct arch arch_qwen2;
@@ -47,6 +48,7 @@ const struct arch *const arch_table[] = {
     &arch_qwen35,
     &arch_qwen3next,
     &arch_olmo_hybrid,
+    &arch_olmo2,
     &arch_llama,
     &arch_mixtral,
     &arch_qwen2,
