@@ -220,9 +220,6 @@ static int bind_matrix(struct binder *b, const struct tensor_row *row, int32_t i
     int rc = view_matrix(b, t, first_shape, slot);
     if (!rc) rc = view_matrix(b, last, last_shape, &tail);
     if (rc) return rc;
-    if (!b->dev->ops->is_host)
-        return err_set(b->e, CHIMERE_EUNSUPPORTED, "tensor %s: has two parts, for CPUs only",
-                       t->name);
     slot->tail = own_tail(b, &tail);
     return check_tails(b);
 }

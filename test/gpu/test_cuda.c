@@ -506,6 +506,75 @@ static void ffn_agrees(void **st) {
     }
 }
 
+/* ---- matrices in two parts ---- */
+
+/* p: the first part, the last, and their forms on the device. */
+static void parts_of(const struct tail_case *c, int64_t n_out, int64_t n_mat, struct weight p[4]) {
+    p[0] = weight_of(c->type, c->n_in, n_out, n_mat, .06);
+    p[1] = weight_of(c->tail, c->n_tail, n_out, n_mat, .06);
+    p[2] = prepared(dev, &p[0]), p[3] = prepared(dev, &p[1]);
+    p[0].tail = &p[1], p[2].tail = &p[3];
+}
+
+static void products_in_two_parts_agree(void **st) {
+    (void)st;
+    enum { N_W = 6, MOST = 41 };
+    static const int32_t sizes[] = {1, 3, MOST};
+    for (int i = 0; i < N_CASES(tail_cases) * N_CASES(sizes); i++) {
+        const struct tail_case *c = &tail_cases[i / N_CASES(sizes)];
+        int32_t n_tok = sizes[i % N_CASES(sizes)];
+        int64_t n = c->n_in + c->n_tail;
+        size_t all = (size_t)(n * n_tok);
+        struct weight p[N_W][4], router = weight_of(QUANT_F32, n, TAIL_EXPERTS, 1, .1);
+        struct weight routes = prepared(dev, &router);
+        for (int k = 0; k < N_W; k++) parts_of(c, n, k < 3 ? TAIL_EXPERTS : 1, p[k]);
+        float *x = floats(all, 1), *y[8];
+        for (int k = 0; k < 8; k++) y[k] = floats(all, 0);
+        for (int k = 0; k < 8; k++) {
+            int own = k % 2 ? 2 : 0;
+            struct dev *by = own ? dev : ref8;
+            struct moe_args m = {.n_tok = n_tok,
+                                 .n_used = TAIL_USED,
+                                 .normalise = true,
+                                 .scale = 1,
+                                 .act = ACT_SILU,
+                                 .x = x,
+                                 .router = own ? &routes : &router,
+                                 .gate = &p[0][own],
+                                 .up = &p[1][own],
+                                 .down = &p[2][own],
+                                 .sh_gate = &p[3][own],
+                                 .sh_up = &p[4][own],
+                                 .sh_down = &p[5][own],
+                                 .out = y[k]};
+            struct ffn_args f = {.n_tok = n_tok,
+                                 .act = ACT_SILU,
+                                 .x = x,
+                                 .gate = &p[3][own],
+                                 .up = &p[4][own],
+                                 .down = &p[5][own],
+                                 .gate_scale = 1,
+                                 .down_scale = 1,
+                                 .out = y[k]};
+            struct linear_out o = {&p[4][own], NULL, y[k], n, 1, false};
+            int32_t ids[MOST];
+            for (int t = 0; t < n_tok; t++) ids[t] = (int32_t)((t * 7) % n);
+            if (k < 2) by->ops->moe(by, &m);
+            else if (k < 4) by->ops->ffn(by, &f);
+            else if (k < 6) by->ops->linear(by, &o, 1, x, n, n_tok);
+            else by->ops->embed(by, y[k], &p[4][0], ids, n_tok, 1.5f);
+            settle(by);
+        }
+        static const char *const ops[] = {"moe", "ffn", "linear"};
+        for (int k = 0; k < 6; k += 2)
+            check_near(y[k + 1], y[k], all, 2e-2, "%s %s + %s x %d", ops[k / 2],
+                       quant_traits(c->type)->name, quant_traits(c->tail)->name, n_tok);
+        check_near(y[7], y[6], all, 0, "embed %s + %s", quant_traits(c->type)->name,
+                   quant_traits(c->tail)->name);
+        drop_all();
+    }
+}
+
 enum { MOE_TOK = 70 };
 
 /* Whether the experts of more rows than a step has are multiplied in 8 bits, each once per 8 rows. */
@@ -715,6 +784,7 @@ int main(void) {
         cmocka_unit_test_setup(linear_of_several_matrices, seed),
         cmocka_unit_test_setup(ffn_agrees, seed),
         cmocka_unit_test_setup(moe_agrees_and_rows_are_independent, seed),
+        cmocka_unit_test_setup(products_in_two_parts_agree, seed),
         cmocka_unit_test_setup(recurrent_ops_agree, seed),
         cmocka_unit_test_setup(cuts_and_drafts_give_the_bits_of_single_steps, seed),
         cmocka_unit_test_setup(moe_of_long_rows_agrees, seed),

@@ -55,8 +55,13 @@ static void put_rows(const struct weight *w, const int32_t *ids, int32_t n_tok, 
         uint8_t *at[4];
         for (int k = 0; k < 4; k++) at[k] = to + part[k].at + (size_t)i * part[k].row_bytes;
         const char *row = (const char *)w->data + (size_t)ids[i] * w->row_bytes;
+        const struct weight *tail = w->tail;
         if (decodes) quant_traits(w->type)->decode(row, (float *)at[0], (uint64_t)w->n_in);
-        else cuda_repack_pack(w, ids[i], 1, at);
+        if (decodes && tail)
+            quant_traits(tail->type)
+                ->decode((const char *)tail->data + (size_t)ids[i] * tail->row_bytes,
+                         (float *)at[0] + w->n_in, (uint64_t)tail->n_in);
+        if (!decodes) cuda_repack_pack(w, ids[i], 1, at);
     }
 }
 
@@ -71,9 +76,10 @@ void cuda_embed(struct dev *d, float *out, const struct weight *w, const int32_t
         return;
     }
     enum plane_form f = cuda_repack_form(w->type, w->layout);
-    bool decodes = f == FORM_NONE || f == FORM_I8X;
+    bool decodes = f == FORM_NONE || f == FORM_I8X || w->tail;
     struct weight rows = *w;
     if (decodes) rows.type = QUANT_F32;
+    rows.n_in = tensor_n_in(w);
     rows.n_out = n_tok;
     rows.n_mat = 1;
     struct plane_part part[4];
@@ -84,7 +90,7 @@ void cuda_embed(struct dev *d, float *out, const struct weight *w, const int32_t
     rows.data = cuda_staged(c, host);
     planes p = cuda_repack_of(&rows);
     dim3 grid((unsigned)n_tok), block(EMBED_THREADS);
-    cuda_wrote(c, out, (size_t)n_tok * (size_t)w->n_in * sizeof *out);
+    cuda_wrote(c, out, (size_t)n_tok * (size_t)rows.n_in * sizeof *out);
     switch (p.form) {
 #define X(F)                                                                                       \
     case F: launch(c, embed_kernel<F>, grid, block, 0, out, p, scale, c->tables); break;

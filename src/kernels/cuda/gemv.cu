@@ -762,8 +762,36 @@ static void tiles(struct cuda *c, const struct linear_out *o, int32_t n_o, const
     }
 }
 
+/* If a matrix is in two parts: the same product by part. Returns whether it is done. */
+static bool linear_in_parts(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
+                            int64_t x_stride, int32_t n_tok, const float *factor, bool exact) {
+    bool has_tail = false;
+    for (int32_t i = 0; i < n_o; i++) has_tail |= o[i].w->tail != NULL;
+    if (!has_tail) return false;
+    halves ready = c->ready; /* of whole rows */
+    size_t kept = c->scratch_used;
+    cuda_norm_now(c);
+    for (int32_t i = 0; i < n_o && !c->err.code; i++) {
+        struct weight first = *o[i].w;
+        first.tail = NULL;
+        struct linear_out part = o[i];
+        part.w = &first;
+        if (o[i].w->tail) c->ready = halves{};
+        cuda_linear_rows(c, &part, 1, x, x_stride, n_tok, factor, exact);
+        c->scratch_used = kept;
+        if (o[i].w->tail) {
+            part.w = o[i].w->tail, part.bias = NULL, part.add = true;
+            cuda_linear_rows(c, &part, 1, x + first.n_in, x_stride, n_tok, factor, exact);
+        }
+        c->scratch_used = kept;
+        c->ready = ready;
+    }
+    return true;
+}
+
 void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
                       int64_t x_stride, int32_t n_tok, const float *factor, bool exact) {
+    if (linear_in_parts(c, o, n_o, x, x_stride, n_tok, factor, exact)) return;
     if (n_tok > 1) cuda_norm_now(c);
     for (int32_t i = 0; i < n_o; i++)
         cuda_wrote(c, o[i].dst,

@@ -255,6 +255,29 @@ __global__ void biased_glu_kernel(float *up, const float *gate, const int32_t *i
     }
 }
 
+/* y[pair] (+)= matrix ids[pair] of w times row pair / per_x of x; f32 activations. */
+__global__ void __launch_bounds__(VEC_THREADS)
+    pair_kernel(planes w, const float *x, int64_t x_stride, const int32_t *ids, int32_t per_x,
+                float *y, int32_t add, grid_tables tables) {
+    DYNAMIC_SHARED(uint8_t, room);
+    int32_t pair = (int32_t)blockIdx.y;
+    int group = float_lanes_of(w), lane = (int)threadIdx.x % group;
+    int64_t first = (int64_t)blockIdx.x * (VEC_THREADS / group) * VEC_ROWS +
+                    (int64_t)(threadIdx.x / (unsigned)group) * VEC_ROWS;
+    pdl_trigger();
+    pdl_wait();
+    int32_t mat = ids[pair];
+    if (mat < 0) return; /* dropped, or scores not finite: combine_kernel reads no row of it */
+    float out[VEC_ROWS][1];
+    const float *a = act_load(room, x + (int64_t)(pair / per_x) * x_stride, 0, 1, w.n_in);
+    any_rows<1>(w, mat, first, lane, group, tables, a, 1, out);
+    if (lane) return;
+    for (int r = 0; r < VEC_ROWS && first + r < w.n_row; r++) {
+        float *to = y + pair * w.n_row + first + r;
+        *to = add ? *to + out[r][0] : out[r][0];
+    }
+}
+
 /* out[t] += sum_k weight_k bias[id_k]; one block per token. NaN and infinity remain. */
 __global__ void down_bias_kernel(const float *bias, const int32_t *ids, const float *weights,
                                  int32_t n_used, int32_t n, float *out) {
@@ -317,6 +340,7 @@ size_t cuda_moe_scratch(const struct dev_need *n) {
     bytes += 2 * n_pair * (size_t)n->n_ff * 4;                         /* hidden rows, gate rows */
     /* 8-bit input, shared expert's row */
     bytes += 2 * act8_bytes(BATCH_TOKS, (int64_t)widest + 32);
+    bytes += STEP_TOKS * n_used * (size_t)n->n_in * 4; /* results of the pairs, in two parts */
     if (n->n_tok > STEP_TOKS) {
         bytes += n_tok * (size_t)halves_of((int64_t)widest) * 2 +
                  n_pair * ((size_t)halves_of(n->n_ff) * 2 + 8);
@@ -564,12 +588,85 @@ static void grouped_experts(struct cuda *c, const struct moe_args *a, const expe
     add_down_bias(c, a, ids, weights);
 }
 
+/* ---- experts in two parts (struct weight) ---- */
+
+static bool has_tail(const struct weight *w) { return w && w->tail; }
+
+static bool moe_has_tail(const struct moe_args *a) {
+    return has_tail(a->gate) || has_tail(a->up) || has_tail(a->down) || has_tail(a->sh_gate) ||
+           has_tail(a->sh_up) || has_tail(a->sh_down);
+}
+
+/* What multiplies the rows of x by the experts of the pairs. */
+struct pair_rows {
+    const int32_t *ids;
+    const tile_list *list; /* NULL: few pairs, with f32 activations */
+    int32_t n_pair;
+    float reads;
+};
+
+/* y[pair] (+)= matrix ids[pair] of w times columns x .. of row pair / per_x, rows x_stride apart. */
+static void pair_part(struct cuda *c, const struct pair_rows *p, const struct weight *w,
+                      const float *x, int64_t x_stride, int32_t per_x, float *y, bool add) {
+    struct weight own = *w;
+    own.tail = NULL;
+    planes m = cuda_repack_of(&own);
+    size_t kept = c->scratch_used;
+    if (!p->list) {
+        int64_t rows = (int64_t)(VEC_THREADS / float_lanes_of(m)) * VEC_ROWS;
+        dim3 grid((unsigned)((m.n_row + rows - 1) / rows), (unsigned)p->n_pair);
+        launch(c, pair_kernel, grid, dim3(VEC_THREADS), act_room_bytes(m.n_in, 1), m, x, x_stride,
+               p->ids, per_x, y, (int32_t)add, c->tables);
+        return;
+    }
+    tile_job j = {};
+    j.mode = TILE_PUT, j.n_o = 1, j.n_row = p->n_pair, j.reads = p->reads;
+    j.x = cuda_to_halves(c, x, x_stride, p->n_pair / per_x, m.n_in);
+    j.list = *p->list, j.per_x = per_x;
+    j.o[0] = tile_out{m, NULL, y, m.n_row, 1, add, 0, 0};
+    if (!c->err.code) cuda_tiles(c, j);
+    c->scratch_used = kept;
+}
+
+static void pair_product(struct cuda *c, const struct pair_rows *p, const struct weight *w,
+                         const float *x, int64_t x_stride, int32_t per_x, float *y) {
+    pair_part(c, p, w, x, x_stride, per_x, y, false);
+    if (w->tail) pair_part(c, p, w->tail, x + w->n_in, x_stride, per_x, y, true);
+}
+
+/* The chosen experts, one product after the other. */
+static void experts_in_parts(struct cuda *c, const struct moe_args *a, const int32_t *ids,
+                             const float *weights) {
+    int32_t n_pair = a->n_tok * a->n_used, n_expert = (int32_t)a->router->n_out;
+    int64_t n = a->down->n_out, n_ff = a->up->n_out;
+    float *hidden = (float *)cuda_take(c, (size_t)n_pair * (size_t)n_ff * 4);
+    float *gate = a->gate ? (float *)cuda_take(c, (size_t)n_pair * (size_t)n_ff * 4) : NULL;
+    float *y = (float *)cuda_take(c, (size_t)n_pair * (size_t)n * 4);
+    struct pair_rows p = {ids, NULL, n_pair, (float)experts_touched(a)};
+    tile_list l = {};
+    if (a->n_tok > STEP_TOKS && !c->params.precise) l = take_list(c, n_pair, n_expert), p.list = &l;
+    if (c->err.code) return;
+    if (p.list) {
+        launch(c, count_kernel, dim3(1), dim3(1024), 0, ids, n_pair, n_expert, l);
+        launch(c, place_kernel, dim3((unsigned)n_expert), dim3(PLACE_THREADS), 0, ids, n_pair, l);
+    }
+    pair_product(c, &p, a->up, a->x, n, a->n_used, hidden);
+    if (gate) pair_product(c, &p, a->gate, a->x, n, a->n_used, gate);
+    launch(c, biased_glu_kernel, dim3((unsigned)n_pair), dim3(256), 0, hidden, gate, ids, a->bias,
+           (int32_t)n_ff, (int)a->act);
+    pair_product(c, &p, a->down, hidden, n_ff, 1, y);
+    launch(c, combine_kernel, dim3((unsigned)a->n_tok), dim3(256), 0, y, ids, weights, a->n_used, n,
+           a->out);
+    add_down_bias(c, a, ids, weights);
+}
+
 /* A dense block, or the shared expert: one matrix for all tokens. factor: [n_tok] or NULL. */
 static void dense_block(struct cuda *c, const struct ffn_args *a, const float *factor) {
     int64_t n_ff = a->up->n_out, n = a->down->n_out;
     float *up = (float *)cuda_take(c, (size_t)a->n_tok * (size_t)n_ff * 4);
     if (c->err.code) return;
-    if (c->params.precise) {
+    bool in_parts = has_tail(a->gate) || has_tail(a->up) || has_tail(a->down);
+    if (c->params.precise && !in_parts) {
         expert_set e = experts_of(a->gate, a->up, a->down, a->act);
         e.gate_b = a->gate_b, e.up_b = a->up_b, e.down_b = a->down_b;
         e.gate_scale = a->gate_scale, e.down_scale = a->down_scale;
@@ -584,9 +681,9 @@ static void dense_block(struct cuda *c, const struct ffn_args *a, const float *f
     if (c->err.code) return;
     struct linear_out o[2] = {{a->up, a->up_b, up, n_ff, 1, false},
                               {a->gate, a->gate_b, gate, n_ff, a->gate_scale, false}};
-    cuda_linear_rows(c, o, gate ? 2 : 1, a->x, a->up->n_in, a->n_tok, NULL, false);
+    cuda_linear_rows(c, o, gate ? 2 : 1, a->x, tensor_n_in(a->up), a->n_tok, NULL, false);
     struct linear_out down = {a->down, a->down_b, a->out, n, a->down_scale, true};
-    if (n_ff % 32 == 0 && !is_number_form(cuda_repack_of(a->down).form) &&
+    if (n_ff % 32 == 0 && !in_parts && !is_number_form(cuda_repack_of(a->down).form) &&
         cuda_is_batch(c, &down, 1, a->n_tok)) {
         cuda_linear_glu(c, &down, glu_job{up, gate, (int32_t)a->act, 0}, a->n_tok, factor);
         return;
@@ -661,12 +758,13 @@ void cuda_moe(struct dev *d, const struct moe_args *of) {
         return;
     }
     bool is_few = a->n_tok <= STEP_TOKS || c->params.precise, in_bytes = false;
-    if (!c->params.precise &&
+    bool in_parts = moe_has_tail(a);
+    if (!c->params.precise && !in_parts &&
         (a->n_tok <= STEP_TOKS || (a->n_tok <= BATCH_TOKS && a->n_tok * a->n_used <= MAX_PAIRS))) {
         in_bytes = is_bytes(experts_of(a->gate, a->up, a->down, a->act)) &&
                    (!a->sh_up || is_bytes(experts_of(a->sh_gate, a->sh_up, a->sh_down, a->act)));
     }
-    bool grouped = cuda_can_group(c, a, routed_of(a));
+    bool grouped = !in_parts && cuda_can_group(c, a, routed_of(a));
     float *logits = (float *)(a->logits ? (void *)a->logits
                                         : cuda_take(c, (size_t)a->n_tok * (size_t)n_expert * 4));
     int32_t *ids =
@@ -709,6 +807,10 @@ void cuda_moe(struct dev *d, const struct moe_args *of) {
     cuda_wrote(c, a->out, (size_t)(a->n_tok * n_embd) * 4);
     if (n_o) cuda_linear_rows(c, o, n_o, a->x, n_embd, a->n_tok, NULL, true);
     if (a->sh_up && !a->shared_gate_w) sh_weight = NULL;
+    if (in_parts && a->pool) {
+        cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "experts in two parts cannot be in slots");
+        return;
+    }
     bool is_step = a->pool && a->n_tok <= STEP_TOKS; /* then the pool chooses */
     if (n_expert > CHOOSE_FEW || (!is_step && (!in_bytes || grouped || a->pool)))
         choose(c, choice, a->n_tok, ids, weights);
@@ -734,15 +836,16 @@ void cuda_moe(struct dev *d, const struct moe_args *of) {
         few_experts8(c, a, routed_of(a), choice, ids, weights, shared, sh_weight);
         return;
     }
-    if (is_few) {
+    if (is_few && !in_parts) {
         few_experts(c, a, ids, weights, sh_weight);
         return;
     }
     halves x = {};
-    if (!grouped || a->sh_up) x = cuda_to_halves(c, a->x, n_embd, a->n_tok, n_embd);
+    if (!in_parts && (!grouped || a->sh_up)) x = cuda_to_halves(c, a->x, n_embd, a->n_tok, n_embd);
     size_t kept = c->scratch_used;
     if (c->err.code) return;
-    if (grouped) grouped_experts(c, a, routed_of(a), ids, weights);
+    if (in_parts) experts_in_parts(c, a, ids, weights);
+    else if (grouped) grouped_experts(c, a, routed_of(a), ids, weights);
     else many_experts(c, a, x, ids, weights);
     if (!a->sh_up) return;
     c->scratch_used = kept;
