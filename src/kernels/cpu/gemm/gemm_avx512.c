@@ -59,6 +59,9 @@ static void quantise(const float *x, int64_t n_in, uint8_t *row) {
 }
 
 INLINE __m512i load(const uint8_t *p) { return _mm512_loadu_si512(p); }
+INLINE __m128i load_16(const uint8_t *p) {
+    return _mm_loadu_si128((const __m128i *)(const void *)p);
+}
 /* a | (b & c) */
 INLINE __m512i or_and(__m512i a, __m512i b, __m512i c) {
     return _mm512_ternarylogic_epi32(a, b, c, 0xf8);
@@ -115,6 +118,23 @@ INLINE void unpack_codes(int planes, bool is_signed, const uint8_t *p, __m512i t
                                                         : _mm512_shuffle_epi8(table, w[j]);
 }
 
+/* Adds the shifts of block b to unpacked codes: in the bytes of some rows. end: of the header. */
+INLINE void add_shifts(int scale, int shift, const uint8_t *end, int b, __m512i w[8]) {
+    const __m128i bit = _mm_set1_epi8((char)(1 << b));
+    const __m512i spread =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
+    const int n = scale == SCALE_S8X2 ? 2 : 1;
+    if (!shift) return;
+#pragma GCC unroll 2
+    for (int k = 0; k < n; k++) {
+        __m128i v = load_16(end - 16 * (n - k));
+        v = _mm_and_si128(_mm_cmpeq_epi8(_mm_and_si128(v, bit), bit), _mm_set1_epi8((char)shift));
+        __m512i rows = _mm512_shuffle_epi8(_mm512_cvtepu8_epi32(v), spread);
+#pragma GCC unroll 8
+        for (int j = 8 / n * k; j < 8 / n * (k + 1); j++) w[j] = _mm512_add_epi8(w[j], rows);
+    }
+}
+
 /* Table for unpack_codes: code -> value + 128, or, without values, the constant that converts a code. */
 INLINE __m512i table_of(const struct repack_form *f) {
     if (f->planes == PLANES_5 || f->planes == PLANES_6)
@@ -125,9 +145,6 @@ INLINE __m512i table_of(const struct repack_form *f) {
 
 INLINE __m512 halves(const uint8_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
-}
-INLINE __m128i load_16(const uint8_t *p) {
-    return _mm_loadu_si128((const __m128i *)(const void *)p);
 }
 INLINE __m512 from_u8(__m128i v) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v)); }
 INLINE __m512 from_s8(__m128i v) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(v)); }
@@ -254,8 +271,8 @@ INLINE void fused_block(bool x2, bool is_signed, int n_row, const __m512i *w, co
 }
 
 /* n_row rows; unpacks in registers. */
-INLINE void fused(int planes, int scale, bool is_signed, int n_row, const struct gemm_call *c,
-                  int t, const int8_t *const *q, float *y) {
+INLINE void fused(int planes, int scale, bool is_signed, int shift, int n_row,
+                  const struct gemm_call *c, int t, const int8_t *const *q, float *y) {
     const struct repack_form *f = c->form;
     const uint8_t *p = c->tile[t];
     int n_block = (int)(c->n_in / PACK_BLOCK), per_group = f->group_blocks;
@@ -278,6 +295,7 @@ INLINE void fused(int planes, int scale, bool is_signed, int n_row, const struct
                 _mm_prefetch((const char *)p + AHEAD + 64 * l, _MM_HINT_T0);
             block_scales(scale, g, h, b, s, m);
             unpack_codes(planes, is_signed, p, table, w);
+            add_shifts(scale, shift, h + f->header_bytes, b, w);
 #pragma GCC unroll 2
             for (int i = 0; i < n_row; i += 4)
                 fused_block(x2, is_signed, n_row - i < 4 ? n_row - i : 4, w, s, m, q + i, c->gap,
@@ -292,8 +310,8 @@ INLINE void fused(int planes, int scale, bool is_signed, int n_row, const struct
 /* Unpacked blocks of a tile: per block 8 vectors of codes, 2 of scales, 2 of minimums. */
 enum { UNPACKED = (8 + 4) * 64 };
 
-INLINE void unpack(int planes, int scale, bool is_signed, const struct gemm_call *c, int t,
-                   int first, int last, uint8_t *out) {
+INLINE void unpack(int planes, int scale, bool is_signed, int shift, const struct gemm_call *c,
+                   int t, int first, int last, uint8_t *out) {
     const struct repack_form *f = c->form;
     __m512i table = table_of(f);
     size_t group_bytes = (size_t)(f->header_bytes + f->group_blocks * planes * 64);
@@ -307,6 +325,7 @@ INLINE void unpack(int planes, int scale, bool is_signed, const struct gemm_call
             _mm_prefetch((const char *)p + (GEMM_CHUNK * planes + l) * 64, _MM_HINT_T0);
         block_scales(scale, group_of(scale, h, f->factor), h, at, s, m);
         unpack_codes(planes, is_signed, p, table, w);
+        add_shifts(scale, shift, h + f->header_bytes, at, w);
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) _mm512_store_si512(out + 64 * j, w[j]);
         for (int j = 0; j < 2; j++) {
@@ -448,54 +467,63 @@ INLINE void direct(int n_row, const uint8_t *const *tile, int first, int last,
 /* ---- one function per form and shape ---- */
 
 #define FORMS(X)                                                                                   \
-    X(p4_f16, PLANES_4, SCALE_F16, true)                                                           \
-    X(p4_f16_min, PLANES_4, SCALE_F16_MIN, false)                                                  \
-    X(p5_f16, PLANES_5, SCALE_F16, true)                                                           \
-    X(p5_f16_min, PLANES_5, SCALE_F16_MIN, false)                                                  \
-    X(p8_f16, PLANES_8, SCALE_F16, true)                                                           \
-    X(p8_s8, PLANES_8, SCALE_S8, true)                                                             \
-    X(p8_s8x2, PLANES_8, SCALE_S8X2, true)                                                         \
-    X(p4_e8, PLANES_4, SCALE_E8, true)                                                             \
-    X(p2_one, PLANES_2, SCALE_ONE, true)                                                           \
-    X(p2_k4x2, PLANES_2, SCALE_K4X2, false)                                                        \
-    X(p3_s8x2, PLANES_3, SCALE_S8X2, true)                                                         \
-    X(p3_u4, PLANES_3, SCALE_U4, true)                                                             \
-    X(p3_u4x2, PLANES_3, SCALE_U4X2, true)                                                         \
-    X(p4_k6, PLANES_4, SCALE_K6, false)                                                            \
-    X(p4_s8, PLANES_4, SCALE_S8, true)                                                             \
-    X(p4_u4, PLANES_4, SCALE_U4, true)                                                             \
-    X(p5_k6, PLANES_5, SCALE_K6, false)                                                            \
-    X(p6_s8x2, PLANES_6, SCALE_S8X2, true)
+    X(p4_f16, PLANES_4, SCALE_F16, true, 0)                                                        \
+    X(p4_f16_min, PLANES_4, SCALE_F16_MIN, false, 0)                                               \
+    X(p5_f16, PLANES_5, SCALE_F16, true, 0)                                                        \
+    X(p5_f16_min, PLANES_5, SCALE_F16_MIN, false, 0)                                               \
+    X(p8_f16, PLANES_8, SCALE_F16, true, 0)                                                        \
+    X(p8_s8, PLANES_8, SCALE_S8, true, 0)                                                          \
+    X(p8_s8x2, PLANES_8, SCALE_S8X2, true, 0)                                                      \
+    X(p4_e8, PLANES_4, SCALE_E8, true, 0)                                                          \
+    X(p2_one, PLANES_2, SCALE_ONE, true, 0)                                                        \
+    X(p2_k4x2, PLANES_2, SCALE_K4X2, false, 0)                                                     \
+    X(p3_s8x2, PLANES_3, SCALE_S8X2, true, 0)                                                      \
+    X(p3_u4, PLANES_3, SCALE_U4, true, 0)                                                          \
+    X(p3_u4x2, PLANES_3, SCALE_U4X2, true, 0)                                                      \
+    X(p4_k6, PLANES_4, SCALE_K6, false, 0)                                                         \
+    X(p4_s8, PLANES_4, SCALE_S8, true, 0)                                                          \
+    X(p4_u4, PLANES_4, SCALE_U4, true, 0)                                                          \
+    X(p5_k6, PLANES_5, SCALE_K6, false, 0)                                                         \
+    X(p6_s8x2, PLANES_6, SCALE_S8X2, true, 0)                                                      \
+    X(p4_s8_shift, PLANES_4, SCALE_S8, true, 4)                                                    \
+    X(p4_s8x2_shift, PLANES_4, SCALE_S8X2, true, 4)                                                \
+    X(p3_s8, PLANES_3, SCALE_S8, true, 0)                                                          \
+    X(p3_s8_shift, PLANES_3, SCALE_S8, true, 4)                                                    \
+    X(p3_s8x2_shift, PLANES_3, SCALE_S8X2, true, 4)                                                \
+    X(p2_s8_shift, PLANES_2, SCALE_S8, true, 5)                                                    \
+    X(p2_s8x2_shift, PLANES_2, SCALE_S8X2, true, 5)
 
 struct kernel {
     enum repack_planes planes;
     enum repack_scale scale;
+    int shift;
     void (*fused[N_FUSED])(const struct gemm_call *c, int t, const int8_t *const *q, float *y);
     void (*unpack)(const struct gemm_call *c, int t, int first, int last, uint8_t *out);
 };
 
-#define FUSED(name, planes, scale, is_signed, n)                                                   \
+#define FUSED(name, planes, scale, is_signed, shift, n)                                            \
     static void name##_##n(const struct gemm_call *c, int t, const int8_t *const *q, float *y) {   \
-        fused(planes, scale, is_signed, n, c, t, q, y);                                            \
+        fused(planes, scale, is_signed, shift, n, c, t, q, y);                                     \
     }
-#define FORM(name, planes, scale, is_signed)                                                       \
-    FUSED(name, planes, scale, is_signed, 1)                                                       \
-    FUSED(name, planes, scale, is_signed, 2)                                                       \
-    FUSED(name, planes, scale, is_signed, 3)                                                       \
-    FUSED(name, planes, scale, is_signed, 4)                                                       \
-    FUSED(name, planes, scale, is_signed, 5)                                                       \
-    FUSED(name, planes, scale, is_signed, 6)                                                       \
-    FUSED(name, planes, scale, is_signed, 7)                                                       \
-    FUSED(name, planes, scale, is_signed, 8)                                                       \
+#define FORM(name, planes, scale, is_signed, shift)                                                \
+    FUSED(name, planes, scale, is_signed, shift, 1)                                                \
+    FUSED(name, planes, scale, is_signed, shift, 2)                                                \
+    FUSED(name, planes, scale, is_signed, shift, 3)                                                \
+    FUSED(name, planes, scale, is_signed, shift, 4)                                                \
+    FUSED(name, planes, scale, is_signed, shift, 5)                                                \
+    FUSED(name, planes, scale, is_signed, shift, 6)                                                \
+    FUSED(name, planes, scale, is_signed, shift, 7)                                                \
+    FUSED(name, planes, scale, is_signed, shift, 8)                                                \
     static void name##_unpack(const struct gemm_call *c, int t, int first, int last, uint8_t *o) { \
-        unpack(planes, scale, is_signed, c, t, first, last, o);                                    \
+        unpack(planes, scale, is_signed, shift, c, t, first, last, o);                             \
     }
 FORMS(FORM)
 
 static const struct kernel kernels[] = {
-#define ROW(name, planes, scale, is_signed)                                                        \
+#define ROW(name, planes, scale, is_signed, shift)                                                 \
     {planes,                                                                                       \
      scale,                                                                                        \
+     shift,                                                                                        \
      {name##_1, name##_2, name##_3, name##_4, name##_5, name##_6, name##_7, name##_8},             \
      name##_unpack},
     FORMS(ROW)
@@ -504,7 +532,7 @@ static const struct kernel kernels[] = {
 
 static const struct kernel *kernel_of(const struct repack_form *f) {
     const struct kernel *k = kernels;
-    while (k->planes != f->planes || k->scale != f->scale) k++;
+    while (k->planes != f->planes || k->scale != f->scale || k->shift != f->shift) k++;
     return k;
 }
 

@@ -15,6 +15,10 @@
     { -43, -25, -8, 8, 25, 43 }
 #define IQ4_VALUES                                                                                 \
     { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 }
+#define IK_2_VALUES                                                                                \
+    { -31, -13, 1, 17 }
+#define IK_3_VALUES                                                                                \
+    { -63, -40, -23, -10, 1, 13, 28, 47 }
 #define MXFP4_VALUES                                                                               \
     { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 }
 #define Q4_0_VALUES                                                                                \
@@ -26,47 +30,47 @@
 #define TQ_VALUES                                                                                  \
     { -1, 0, 1, 2 }
 
+/* Of types with a float scale per row. That of usual weights, 1e-5, would be subnormal as f16. */
+#define ROW_FACTOR (1.f / 4096)
+
 static const struct repack_form forms[QUANT_N_ID] = {
-    [QUANT_Q4_0] = {PLANES_4, SCALE_F16, true, Q4_0_VALUES, 0, 1, 4, 128},
-    [QUANT_Q4_1] = {PLANES_4, SCALE_F16_MIN, false, {0}, 0, 1, 4, 256},
-    [QUANT_Q5_0] = {PLANES_5, SCALE_F16, true, {0}, 16, 1, 4, 128},
-    [QUANT_Q5_1] = {PLANES_5, SCALE_F16_MIN, false, {0}, 0, 1, 4, 256},
-    [QUANT_Q8_0] = {PLANES_8, SCALE_F16, true, {0}, 0, 1, 4, 128},
-    [QUANT_IQ4_NL] = {PLANES_4, SCALE_F16, true, IQ4_VALUES, 0, 1, 4, 128},
-    [QUANT_MXFP4] = {PLANES_4, SCALE_E8, true, MXFP4_VALUES, 0, 1, 4, 64},
-    [QUANT_Q2_K] = {PLANES_2, SCALE_K4X2, false, {0}, 0, 1, 8, 320},
-    [QUANT_Q3_K] = {PLANES_3, SCALE_S8X2, true, Q3_K_VALUES, 0, 1, 8, 288},
-    [QUANT_Q4_K] = {PLANES_4, SCALE_K6, false, {0}, 0, 1, 8, 256},
-    [QUANT_Q5_K] = {PLANES_5, SCALE_K6, false, {0}, 0, 1, 8, 256},
-    [QUANT_Q6_K] = {PLANES_6, SCALE_S8X2, true, {0}, 32, 1, 8, 288},
-    [QUANT_IQ4_XS] = {PLANES_4, SCALE_S8, true, IQ4_VALUES, 0, 1, 8, 160},
-    [QUANT_IQ3_S] = {PLANES_4, SCALE_U4, true, IQ3_S_VALUES, 0, 1, 8, 96},
-    [QUANT_IQ3_XXS] = {PLANES_4, SCALE_U4, true, IQ3_XXS_VALUES, 0, .25f, 8, 96},
-    [QUANT_IQ2_XXS] = {PLANES_3, SCALE_U4, true, IQ2_VALUES, 0, .125f, 8, 96},
-    [QUANT_IQ2_XS] = {PLANES_3, SCALE_U4X2, true, IQ2_VALUES, 0, .125f, 8, 160},
-    [QUANT_IQ2_S] = {PLANES_3, SCALE_U4X2, true, IQ2_VALUES, 0, .125f, 8, 160},
-    [QUANT_IQ1_S] = {PLANES_3, SCALE_U4, true, IQ1_VALUES, 0, .125f, 8, 96},
-    [QUANT_IQ1_M] = {PLANES_3, SCALE_U4X2, true, IQ1_VALUES, 0, .125f, 8, 160},
-    [QUANT_TQ1_0] = {PLANES_2, SCALE_ONE, true, TQ_VALUES, 0, 1, 8, 32},
-    [QUANT_TQ2_0] = {PLANES_2, SCALE_ONE, true, TQ_VALUES, 0, 1, 8, 32},
+    [QUANT_Q4_0] = {PLANES_4, SCALE_F16, true, Q4_0_VALUES, 0, 1, 4, 128, 0},
+    [QUANT_Q4_1] = {PLANES_4, SCALE_F16_MIN, false, {0}, 0, 1, 4, 256, 0},
+    [QUANT_Q5_0] = {PLANES_5, SCALE_F16, true, {0}, 16, 1, 4, 128, 0},
+    [QUANT_Q5_1] = {PLANES_5, SCALE_F16_MIN, false, {0}, 0, 1, 4, 256, 0},
+    [QUANT_Q8_0] = {PLANES_8, SCALE_F16, true, {0}, 0, 1, 4, 128, 0},
+    [QUANT_IQ4_NL] = {PLANES_4, SCALE_F16, true, IQ4_VALUES, 0, 1, 4, 128, 0},
+    [QUANT_MXFP4] = {PLANES_4, SCALE_E8, true, MXFP4_VALUES, 0, 1, 4, 64, 0},
+    [QUANT_Q2_K] = {PLANES_2, SCALE_K4X2, false, {0}, 0, 1, 8, 320, 0},
+    [QUANT_Q3_K] = {PLANES_3, SCALE_S8X2, true, Q3_K_VALUES, 0, 1, 8, 288, 0},
+    [QUANT_Q4_K] = {PLANES_4, SCALE_K6, false, {0}, 0, 1, 8, 256, 0},
+    [QUANT_Q5_K] = {PLANES_5, SCALE_K6, false, {0}, 0, 1, 8, 256, 0},
+    [QUANT_Q6_K] = {PLANES_6, SCALE_S8X2, true, {0}, 32, 1, 8, 288, 0},
+    [QUANT_IQ4_XS] = {PLANES_4, SCALE_S8, true, IQ4_VALUES, 0, 1, 8, 160, 0},
+    [QUANT_IQ3_S] = {PLANES_4, SCALE_U4, true, IQ3_S_VALUES, 0, 1, 8, 96, 0},
+    [QUANT_IQ3_XXS] = {PLANES_4, SCALE_U4, true, IQ3_XXS_VALUES, 0, .25f, 8, 96, 0},
+    [QUANT_IQ2_XXS] = {PLANES_3, SCALE_U4, true, IQ2_VALUES, 0, .125f, 8, 96, 0},
+    [QUANT_IQ2_XS] = {PLANES_3, SCALE_U4X2, true, IQ2_VALUES, 0, .125f, 8, 160, 0},
+    [QUANT_IQ2_S] = {PLANES_3, SCALE_U4X2, true, IQ2_VALUES, 0, .125f, 8, 160, 0},
+    [QUANT_IQ1_S] = {PLANES_3, SCALE_U4, true, IQ1_VALUES, 0, .125f, 8, 96, 0},
+    [QUANT_IQ1_M] = {PLANES_3, SCALE_U4X2, true, IQ1_VALUES, 0, .125f, 8, 160, 0},
+    [QUANT_TQ1_0] = {PLANES_2, SCALE_ONE, true, TQ_VALUES, 0, 1, 8, 32, 0},
+    [QUANT_TQ2_0] = {PLANES_2, SCALE_ONE, true, TQ_VALUES, 0, 1, 8, 32, 0},
 #define IK_16                                                                                      \
-    { PLANES_8, SCALE_S8X2, true, {0}, 0, 1, 8, 288 }
-#define IK_32                                                                                      \
-    { PLANES_8, SCALE_S8, true, {0}, 0, 1, 8, 160 }
-/* The row scale is a float. That of usual weights, 1e-5, would be subnormal as f16. */
+    { PLANES_8, SCALE_S8X2, true, {0}, 0, 1, 8, 288, 0 }
 #define IK_32F                                                                                     \
-    { PLANES_8, SCALE_S8, true, {0}, 0, 1.f / 4096, 8, 160 }
-    [QUANT_IQ2_K] = IK_16,
-    [QUANT_IQ3_K] = IK_16,
-    [QUANT_IQ4_K] = IK_16,
+    { PLANES_8, SCALE_S8, true, {0}, 0, ROW_FACTOR, 8, 160, 0 }
+    [QUANT_IQ2_K] = {PLANES_2, SCALE_S8X2, true, IK_2_VALUES, 0, 1, 8, 320, 5},
+    [QUANT_IQ3_K] = {PLANES_3, SCALE_S8X2, true, IK_3_VALUES, 0, 1, 8, 320, 4},
+    [QUANT_IQ4_K] = {PLANES_4, SCALE_S8X2, true, IQ4_VALUES, 0, 1, 8, 320, 4},
     [QUANT_IQ5_K] = IK_16,
     [QUANT_IQ6_K] = IK_16,
-    [QUANT_IQ2_KS] = IK_32,
-    [QUANT_IQ3_KS] = IK_32,
-    [QUANT_IQ2_KL] = IK_32,
-    [QUANT_IQ4_KS] = IK_32F,
+    [QUANT_IQ2_KS] = {PLANES_2, SCALE_S8, true, IK_2_VALUES, 0, 1, 8, 176, 5},
+    [QUANT_IQ3_KS] = {PLANES_3, SCALE_S8, true, IK_3_VALUES, 0, 1, 8, 176, 4},
+    [QUANT_IQ2_KL] = {PLANES_3, SCALE_S8, true, IK_3_VALUES, 0, 1, 8, 160, 0},
+    [QUANT_IQ4_KS] = {PLANES_4, SCALE_S8, true, IQ4_VALUES, 0, ROW_FACTOR, 8, 176, 4},
+    [QUANT_IQ4_KSS] = {PLANES_4, SCALE_S8, true, IQ4_VALUES, 0, ROW_FACTOR, 8, 176, 4},
     [QUANT_IQ5_KS] = IK_32F,
-    [QUANT_IQ4_KSS] = IK_32F,
     [QUANT_IQ1_KT] = IK_32F,
     [QUANT_IQ2_KT] = IK_32F,
     [QUANT_IQ3_KT] = IK_32F,
@@ -110,6 +114,10 @@ static void put_scales(const struct repack_form *f, const struct repack_codes *c
             continue;
         }
         put_u16(d, c->d[0]);
+        uint8_t *end = h + f->header_bytes + r; /* of the arrays of bits */
+        bool x2 = f->scale >= SCALE_S8X2;
+        if (f->shift && x2) end[-32] = c->shifted[0], end[-16] = c->shifted[1];
+        else if (f->shift) end[-16] = c->shifted[0];
         if (has_min) put_u16(d + 32, c->dmin[0]);
         for (int i = 0; i < 16; i++) {
             uint8_t *at = s + 16 * i, *half = s + 16 * (i / 2), *high = s + 128 + 16 * (i / 2);
@@ -151,17 +159,37 @@ static void put_codes(enum repack_planes planes, const uint8_t *q, int r, uint8_
     *out = bits;
 }
 
-/* Types of ik_llama.cpp: int8 values and scales. The scale of a row is stored as f16: exact for files from
- * Chimère's encoders, within 2^-11 for others. */
+/* Codes of values; with SHIFTED, of values plus the shift. Both sets are disjoint in all forms. */
+enum { SHIFTED = 128 };
+static void invert(const struct repack_form *f, uint8_t code_of[256]) {
+    memset(code_of, 0, 256);
+    for (int i = 0; f->planes <= PLANES_4 && i < 1 << f->planes; i++) {
+        if (f->shift) code_of[(uint8_t)(f->values[i] + f->shift)] = (uint8_t)(i | SHIFTED);
+        code_of[(uint8_t)f->values[i]] = (uint8_t)i;
+    }
+}
+
+/* Types of ik_llama.cpp: values and scales of 8 bits; the values are converted to codes if the form has them. The scale
+ * of a row is stored as f16: exact for files from Chimère's encoders, within 2^-11 for others. */
 static void read_ik(uint32_t type, const uint8_t *row, const uint8_t *block,
-                    struct repack_codes *c) {
+                    const uint8_t code_of[256], struct repack_codes *c) {
+    const struct repack_form *f = &forms[type];
     struct quant_ik_block k;
     quant_ik_read(type, block, &k);
     float d = quant_traits(type)->head_bytes ? quant_ik_row_scale(type, row) : k.d;
-    c->d[0] = quant_f32_to_f16(d / forms[type].factor);
-    memcpy(c->q, k.value, sizeof k.value);
-    bool of_32 = forms[type].scale == SCALE_S8;
+    c->d[0] = quant_f32_to_f16(d / f->factor);
+    bool of_32 = f->scale == SCALE_S8;
     for (int i = 0; i < 16; i++) c->s[i] = (uint8_t)k.scale[of_32 ? 2 * i % 16 : i];
+    if (f->planes == PLANES_8) {
+        memcpy(c->q, k.value, sizeof k.value);
+        return;
+    }
+    c->shifted[0] = c->shifted[1] = 0;
+    for (int i = 0; i < 256; i++) {
+        uint8_t code = code_of[(uint8_t)k.value[i]];
+        c->q[i] = code & (SHIFTED - 1);
+        if (i % 16 == 0 && (code & SHIFTED)) c->shifted[i / 16 % 2] |= (uint8_t)(1 << i / 32);
+    }
 }
 
 /* Repacks a tile. Returns whether its rows are finite, which is cheap to check while they are in the cache. */
@@ -170,6 +198,8 @@ static bool repack_tile(const struct weight *w, const struct repack_form *f, int
     const struct quant_traits *t = quant_traits(w->type);
     repack_read *read = repack_reader(w->type);
     struct repack_codes c[PACK_ROWS];
+    uint8_t code_of[256];
+    invert(f, code_of);
     memset(c, 0, sizeof c);
     int per_block = (int)t->block_elements / PACK_BLOCK, block_bytes = repack_block_bytes(f);
     int64_t n_block = w->n_in / PACK_BLOCK, n_row = w->n_out - tile * PACK_ROWS;
@@ -181,7 +211,8 @@ static bool repack_tile(const struct weight *w, const struct repack_form *f, int
         for (int64_t r = 0; r < n_row; r++) {
             const uint8_t *row = rows + (size_t)r * w->row_bytes, *src = row + t->head_bytes;
             if (!read) {
-                read_ik(w->type, row, src + (size_t)(b / per_block) * t->block_bytes, &c[r]);
+                read_ik(w->type, row, src + (size_t)(b / per_block) * t->block_bytes, code_of,
+                        &c[r]);
                 continue;
             }
             for (int i = 0; i < n; i += per_block)

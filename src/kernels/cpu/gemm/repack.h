@@ -25,6 +25,8 @@ enum { PACK_ROWS = 16, PACK_BLOCK = 32, PACK_LAYOUT = 1 };
 enum repack_planes { PLANES_2 = 2, PLANES_3, PLANES_4, PLANES_5, PLANES_6, PLANES_8 = 8 };
 
 /* Scales of a group, each an array [..][16 rows] of the named element; d and m are f16, one per 256 inputs.
+ * Forms with a shift end the header with bits [16 rows], for X2 one such array per half of the inputs: bit b is set if
+ * the shift is added to the values of block b.
  * group of 4: F16 d[4]; F16_MIN d[4], m[4]; E8 u8 exponent[4]
  * group of 8: ONE d; S8 d, s8[8]; U4 d, u4[8] meaning 2 s + 1; S8X2 d, s8[16]; U4X2 d, u4[16] alike;
  *   K6 d, m, u8 low[8] (scale | min << 4), u8 high[4] (blocks 2 i, 2 i + 1: 2 bits of scale, 2 of
@@ -52,6 +54,7 @@ struct repack_form {
     float factor;      /* power of two that multiplies d */
     int group_blocks;  /* 8 or 4 */
     int header_bytes;  /* scales of a group */
+    int8_t shift;      /* of signed forms with planes 2, 3, 4; 0: none */
 };
 
 /* NULL: the type has no such form and is multiplied as stored in the file. */

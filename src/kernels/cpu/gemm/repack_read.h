@@ -9,6 +9,7 @@ struct repack_codes {
     _Alignas(64) uint8_t q[256];
     uint8_t s[16], m[16];
     uint16_t d[4], dmin[4];
+    uint8_t shifted[2]; /* per half of the inputs: bit b: the shift is added in block b */
 };
 
 /* Reads one block of the type to c; `at` is the block's index within the group (types of 32). */
