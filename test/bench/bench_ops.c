@@ -30,7 +30,7 @@ static struct rng rng;
 static struct weight random_weight(uint32_t type, int64_t n_in, int64_t n_out, int64_t n_mat) {
     const struct quant_traits *t = quant_traits(type);
     struct weight w = {.type = type, .n_in = n_in, .n_out = n_out, .n_mat = n_mat};
-    w.row_bytes = (size_t)n_in / t->block_elements * t->block_bytes;
+    w.row_bytes = t->head_bytes + (size_t)n_in / t->block_elements * t->block_bytes;
     w.mat_bytes = w.row_bytes * (size_t)n_out;
     uint8_t *p = mem_alloc(w.mat_bytes * (size_t)n_mat);
     for (size_t i = 0; i < w.mat_bytes * (size_t)n_mat; i++)
