@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/os/child.h"
 #include "base/str.h"
 
 enum { MAX_ARGS = 32, MAX_ENV = 64 };
@@ -44,7 +45,7 @@ static int spawn(struct mcp_child *c, char **argv, char **env, int in, int out) 
     int rc = posix_spawn_file_actions_adddup2(&acts, in, 0);
     if (!rc) rc = posix_spawn_file_actions_adddup2(&acts, out, 1);
     if (!rc) rc = posix_spawn_file_actions_addopen(&acts, 2, "/dev/null", O_WRONLY, 0);
-    if (!rc) rc = posix_spawn_file_actions_addclosefrom_np(&acts, 3);
+    if (!rc) rc = child_close_from(&acts, 3);
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setsigdefault(&attr, &all);
     posix_spawnattr_setpgroup(&attr, 0);

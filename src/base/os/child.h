@@ -18,6 +18,8 @@ struct child {
     size_t n_map;
 };
 
+/* For other programs: adds to a posix_spawn_file_actions_t that the child closes the descriptors from `from` on. */
+int child_close_from(void *actions, int from);
 /* Starts this program's file with the single argument `command`. The child writes to the same standard error. */
 int child_start(struct child *c, const char *command, struct err *e);
 /* Call in the child process. */

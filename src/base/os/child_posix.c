@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/os/fs.h"
 
 enum { CHILD_FD = 3, CHILD_SHARED = 4 };
 
@@ -21,6 +22,23 @@ static void close_ends(struct child *c) {
     if (c->shared >= 0) close(c->shared);
     c->map = NULL;
     c->fd = c->shared = -1;
+}
+
+int child_close_from(void *actions, int from) {
+#if __GLIBC_PREREQ(2, 34)
+    return posix_spawn_file_actions_addclosefrom_np(actions, from);
+#else /* what other threads open meanwhile has FD_CLOEXEC */
+    struct fs_folder *d = fs_open("/proc/self/fd");
+    const char *name;
+    int rc = d ? 0 : errno;
+    while (!rc && (name = fs_next(d))) {
+        int fd;
+        if (sscanf(name, "%d", &fd) == 1 && fd >= from && !(fcntl(fd, F_GETFD) & FD_CLOEXEC))
+            rc = posix_spawn_file_actions_addclose(actions, fd);
+    }
+    fs_close(d);
+    return rc;
+#endif
 }
 
 static int spawn(struct child *c, int theirs, const char *path, const char *command) {
@@ -39,7 +57,7 @@ static int spawn(struct child *c, int theirs, const char *path, const char *comm
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawn_file_actions_adddup2(&actions, theirs, CHILD_FD);
     posix_spawn_file_actions_adddup2(&actions, c->shared, CHILD_SHARED);
-    posix_spawn_file_actions_addclosefrom_np(&actions, CHILD_SHARED + 1);
+    child_close_from(&actions, CHILD_SHARED + 1);
     int rc = posix_spawn(&pid, path, &actions, &attr, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attr);
