@@ -22,6 +22,7 @@ enum {
 struct serve_night {
     const struct cfg *c; /* borrowed */
     struct chat_rig *r;  /* borrowed */
+    struct docs *docs;   /* borrowed; NULL: none open */
     double budget_s, canary;
     uint32_t n_tick;
     char dir[NIGHTS_MAX_PATH];
@@ -53,7 +54,8 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
                                     .n_seq = AT_ONCE,
                                     .encode = night_encode,
                                     .ud = s->r,
-                                    .store = store};
+                                    .store = store,
+                                    .docs = s->docs};
     const struct night_params p = {.steps = steps,
                                    .items = items,
                                    .budget_s = s->budget_s,
@@ -63,7 +65,8 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
                                    .say = say,
                                    .ud = (void *)(uintptr_t)clock};
     if (!rc) rc = night_run(&record, nights, &host, &p, e);
-    if (!rc)
+    if (!rc && !json_object_get(record, "read")) log_info("night: %s ended", steps);
+    else if (!rc)
         log_info("night %lld ended: %s",
                  (long long)json_integer_value(json_object_get(record, "night")),
                  !json_is_true(json_object_get(record, "promoted")) ? "nothing was promoted"
@@ -128,7 +131,7 @@ static int open_serving(struct serve_night *s, const char *dir, struct learned *
 }
 
 int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_rig *r,
-                     struct learned *learned, struct err *e) {
+                     struct docs *docs, struct learned *learned, struct err *e) {
     char dir[NIGHTS_MAX_PATH];
     struct nights *n;
     *out = NULL;
@@ -143,6 +146,7 @@ int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_
     if (!s) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     s->c = c;
     s->r = r;
+    s->docs = docs;
     snprintf(s->dir, sizeof s->dir, "%s", dir);
     rc = night_share("night-canary", cfg_str(c, "night-canary"), &s->canary, e);
     if (!rc) rc = engram_args_duration("night-budget", cfg_str(c, "night-budget"), &s->budget_s, e);

@@ -27,8 +27,9 @@ enum { MAX_HIDDEN = 366, LEAST_REVERSALS = 12 };
 enum { MAX_STEPS = 8, MAX_PROMPT = FZOO_MAX_TOKENS / 2 };
 #define P_DOWN 0.10 /* if a skill gets worse with a p below this, the promotion is refused */
 
-const struct night_step *const night_steps[] = {&night_step_engram, &night_step_lora,
-                                                &night_step_prompts, &night_step_examples, NULL};
+const struct night_step *const night_steps[] = {&night_step_engram,  &night_step_lora,
+                                                &night_step_prompts, &night_step_examples,
+                                                &night_step_reindex, NULL};
 
 void night_step_names(char out[NIGHT_MAX_NAMES], const char *separator) {
     size_t n = 0;
@@ -268,13 +269,16 @@ static int check_steps(const char *steps, struct err *e) {
 static int propose(struct night *x, struct proposal *p, struct err *e) {
     char line[512];
     int64_t start = clock_ns();
-    snprintf(p->path, sizeof p->path, "%s/%s", x->scratch, p->step->artefact);
+    bool is_upkeep = p->step->is_upkeep;
+    if (!is_upkeep) snprintf(p->path, sizeof p->path, "%s/%s", x->scratch, p->step->artefact);
     snprintf(line, sizeof line, "%s: %s", p->step->name, p->step->about);
     say(x, line);
-    int rc = take_turn(x, e);
-    if (!rc) rc = p->step->propose(x, p->path, &p->gain, p->why, e);
+    int rc = is_upkeep ? 0 : take_turn(x, e);
+    if (is_upkeep && x->params->dry_run) snprintf(p->why, sizeof p->why, "not done: a dry run");
+    else if (!rc) rc = p->step->propose(x, p->path, &p->gain, p->why, e);
     give_back(x);
     p->seconds = (double)(clock_ns() - start) * 1e-9;
+    if (is_upkeep) return rc;
     if (rc == CHIMERE_ENOENT && p->why[0]) return 0;
     if (rc) return rc;
     p->exists = true;
@@ -314,7 +318,8 @@ static struct night_arm arm_of(const struct night *x, const struct proposal *v, 
         const char *name = arm_artefacts[k];
         if (night_live(x, name, paths[k], NIGHTS_MAX_PATH)) arm.path[k] = paths[k];
         for (size_t i = 0; i < n; i++)
-            if (mask >> i & 1 && !strcmp(v[i].step->artefact, name)) arm.path[k] = v[i].path;
+            if (mask >> i & 1 && !v[i].step->is_upkeep && !strcmp(v[i].step->artefact, name))
+                arm.path[k] = v[i].path;
     }
     return arm;
 }
@@ -377,7 +382,8 @@ static int choose(struct night *x, struct proposal *v, size_t n, json_t *record,
 static json_t *proposal_json(const struct proposal *p) {
     json_t *o = json_pack("{s:s,s:s,s:b,s:f}", "name", p->step->name, "about", p->step->about,
                           "promoted", p->promoted, "seconds", p->seconds);
-    if (p->why[0] && !p->promoted) json_object_set_new(o, "why", json_string(p->why));
+    const char *key = p->step->is_upkeep ? "did" : "why";
+    if (p->why[0] && !p->promoted) json_object_set_new(o, key, json_string(p->why));
     if (p->exists)
         json_object_set_new(o, "target",
                             json_pack("{s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f}", "n",
@@ -432,6 +438,37 @@ static int publish(const struct night *x, json_t *record, bool promotes, struct 
     return rc || !is_tried ? rc : trial_start(x->nights, &t, e);
 }
 
+static int propose_all(struct night *x, struct proposal *v, size_t *n, struct err *e) {
+    int rc = 0;
+    *n = 0;
+    for (const struct night_step *const *s = night_steps; !rc && *s; s++) {
+        if (!is_wanted(x->params->steps, (*s)->name)) continue;
+        v[*n] = (struct proposal){.step = *s};
+        rc = propose(x, &v[*n], e);
+        ++*n;
+        if (!rc && !night_goes_on(x))
+            rc = err_set(e, CHIMERE_ECANCELLED, "the night was stopped, or its budget is spent");
+    }
+    return rc;
+}
+
+static bool is_only_upkeep(const char *steps) {
+    for (const struct night_step *const *s = night_steps; *s; s++)
+        if (is_wanted(steps, (*s)->name) && !(*s)->is_upkeep) return false;
+    return true;
+}
+
+/* Runs steps that need neither answers nor a record; src/jobs keeps their history. */
+static int upkeep(struct night *x, json_t *record, struct err *e) {
+    struct proposal v[MAX_STEPS];
+    size_t n;
+    json_t *steps = json_array();
+    int rc = propose_all(x, v, &n, e);
+    for (size_t i = 0; i < n; i++) json_array_append_new(steps, proposal_json(&v[i]));
+    json_object_set_new(record, "steps", steps);
+    return rc;
+}
+
 static int finish(const struct night *x, struct proposal *v, size_t n, json_t *record,
                   struct err *e) {
     json_t *steps = json_array(), *artefacts = json_object(), *owners = json_object();
@@ -453,20 +490,6 @@ static int finish(const struct night *x, struct proposal *v, size_t n, json_t *r
     json_object_set_new(record, "promoted", json_boolean(promotes));
     if (rc || x->params->dry_run) return rc;
     return publish(x, record, promotes, e);
-}
-
-static int propose_all(struct night *x, struct proposal *v, size_t *n, struct err *e) {
-    int rc = 0;
-    *n = 0;
-    for (const struct night_step *const *s = night_steps; !rc && *s; s++) {
-        if (!is_wanted(x->params->steps, (*s)->name)) continue;
-        v[*n] = (struct proposal){.step = *s};
-        rc = propose(x, &v[*n], e);
-        ++*n;
-        if (!rc && !night_goes_on(x))
-            rc = err_set(e, CHIMERE_ECANCELLED, "the night was stopped, or its budget is spent");
-    }
-    return rc;
 }
 
 static void clear_scratch(const struct night *x) {
@@ -596,6 +619,31 @@ static void close_night(struct night *x) {
     learn_day_fini(&x->day);
 }
 
+/* Reads the day, lets the steps propose, and promotes what passes. */
+static int learn(struct night *x, json_t *record, struct err *e) {
+    struct proposal v[MAX_STEPS];
+    size_t n = 0;
+    unsigned chosen = 0;
+    struct energy_joules before, after;
+    bool has_energy = energy_now(&before);
+    int rc = end_trial(x, e);
+    if (!rc) rc = check_model(x, record, e);
+    if (!rc) rc = collect_day(x, record, e);
+    if (!rc) rc = add_own(x, record, e);
+    if (!rc) json_object_set_new(record, "read", day_json(&x->day));
+    if (!rc) rc = make_scratch(x, e);
+    if (!rc) rc = encode_day(x, e);
+    if (!rc) rc = propose_all(x, v, &n, e);
+    if (!rc) judge_gains(v, n);
+    if (!rc) rc = choose(x, v, n, record, &chosen, e);
+    for (size_t i = 0; i < n; i++) v[i].promoted = chosen >> i & 1;
+    if (!rc && has_energy && energy_now(&after)) /* energy of the whole machine during the night */
+        json_object_set_new(record, "joules",
+                            json_real(energy_total(&after) - energy_total(&before)));
+    if (!rc) rc = finish(x, v, n, record, e);
+    return rc;
+}
+
 int night_run(json_t **record, struct nights *nights, const struct night_host *h,
               const struct night_params *params, struct err *e) {
     struct night_params p = *params;
@@ -606,30 +654,12 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
                       .params = &p,
                       .nights = nights,
                       .deadline = (double)clock_ns() * 1e-9 + p.budget_s};
-    struct proposal v[MAX_STEPS];
-    size_t n = 0;
-    unsigned chosen = 0;
-    struct energy_joules before, after;
-    bool has_energy = energy_now(&before);
     *record =
         json_pack("{s:I,s:s,s:I,s:I}", "at", (json_int_t)p.now_s, "model", h->model->name,
                   "model_hash", (json_int_t)(h->model->hash >> 1), "seed", (json_int_t)p.seed);
     int rc = *record ? check_steps(p.steps, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (!rc) rc = end_trial(&x, e);
-    if (!rc) rc = check_model(&x, *record, e);
-    if (!rc) rc = collect_day(&x, *record, e);
-    if (!rc) rc = add_own(&x, *record, e);
-    if (!rc) json_object_set_new(*record, "read", day_json(&x.day));
-    if (!rc) rc = make_scratch(&x, e);
-    if (!rc) rc = encode_day(&x, e);
-    if (!rc) rc = propose_all(&x, v, &n, e);
-    if (!rc) judge_gains(v, n);
-    if (!rc) rc = choose(&x, v, n, *record, &chosen, e);
-    for (size_t i = 0; i < n; i++) v[i].promoted = chosen >> i & 1;
-    if (!rc && has_energy && energy_now(&after)) /* energy of the whole machine during the night */
-        json_object_set_new(*record, "joules",
-                            json_real(energy_total(&after) - energy_total(&before)));
-    if (!rc) rc = finish(&x, v, n, *record, e);
+    bool is_upkeep = !rc && is_only_upkeep(p.steps);
+    if (!rc) rc = is_upkeep ? upkeep(&x, *record, e) : learn(&x, *record, e);
     close_night(&x);
     if (rc) {
         json_decref(*record);

@@ -15,6 +15,7 @@
 #include "model/model.h"
 #include "text/tok/tok.h"
 
+struct docs;
 struct store;
 
 /* The system that the night improves. All members are borrowed. */
@@ -29,6 +30,7 @@ struct night_host {
                   struct err *e);
     void *ud;
     struct store *store;
+    struct docs *docs; /* NULL: documents are read without an embedding model */
 };
 
 struct night_params {
@@ -47,7 +49,7 @@ struct night_params {
     void *ud;
 };
 
-/* *record: a new reference; what the night read, measured and did. CHIMERE_ECANCELLED: nothing was changed. */
+/* *record: a new reference; what the night read, measured and did. Without "read": only upkeep (night_step.h). CHIMERE_ECANCELLED: nothing was changed. */
 int night_run(json_t **record, struct nights *n, const struct night_host *h,
               const struct night_params *p, struct err *e);
 

@@ -92,13 +92,19 @@ static void put_steps(struct buf *b, const json_t *steps) {
         const json_t *t = json_object_get(step, "target");
         bool promoted = json_is_true(json_object_get(step, "promoted"));
         buf_printf(b, "<li><b class=\"%s\">%s</b> <b>", promoted ? "good" : "dim",
-                   promoted ? "promoted" : "refused");
+                   promoted                       ? "promoted"
+                   : json_object_get(step, "did") ? "done"
+                                                  : "refused");
         put_text(b, text_of(step, "name"));
         buf_puts(b, "</b>: ");
         put_text(b, text_of(step, "about"));
         if (t)
             buf_printf(b, ". %.4f to %.4f nats per token on %.0f held-out answers",
                        real(t, "before"), real(t, "after"), real(t, "n"));
+        if (*text_of(step, "did")) {
+            buf_puts(b, ": ");
+            put_text(b, text_of(step, "did"));
+        }
         if (!promoted && *text_of(step, "why")) {
             buf_puts(b, ". Why not: ");
             put_text(b, text_of(step, "why"));

@@ -40,9 +40,13 @@ struct night_person {
 bool night_is_theirs(const struct night_person *who, const char *source);
 
 struct night_step {
-    const char *name, *artefact; /* the artefact's file name */
-    const char *about;           /* one sentence, for reports */
-    const char *time;            /* default time of the step (schedule.h) */
+    const char *name;
+    const char *artefact; /* its file name; NULL: none */
+    /* The step works in place, without a device, an artefact or a measurement; propose writes what it did to `why`. A
+     * night of such steps alone reads no answers and leaves no record. */
+    bool is_upkeep;
+    const char *about; /* one sentence, for reports */
+    const char *time;  /* default time of the step (schedule.h) */
     /* Writes the proposal to path and measures it. If there is none (CHIMERE_ENOENT), *why is the reason. */
     int (*propose)(struct night *x, const char *path, struct night_gain *gain, char why[256],
                    struct err *e);
@@ -58,7 +62,7 @@ enum { NIGHT_MAX_NAMES = 160 };
 void night_step_names(char out[NIGHT_MAX_NAMES], const char *separator);
 
 extern const struct night_step night_step_engram, night_step_lora, night_step_prompts,
-    night_step_examples;
+    night_step_examples, night_step_reindex;
 
 /* Collects the usable samples of the day, for training or held out. The samples are views; free *v with mem_free. */
 int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, size_t *n,

@@ -17,6 +17,7 @@
 #include "retrieval/chunk.h"
 #include "retrieval/docs_impl.h"
 #include "retrieval/docs_put.h"
+#include "retrieval/docs_refresh.h"
 #include "retrieval/extract_impl.h"
 #include "store/doc.h"
 
@@ -237,6 +238,12 @@ static bool gone_path(const char *path, char real[PATH_MAX]) {
     return snprintf(real + n, PATH_MAX - n, "/%s", name) < (int)(PATH_MAX - n);
 }
 
+static void free_known(struct job *j) {
+    for (size_t i = 0; i < j->n_known; ++i) mem_free(j->known[i].path);
+    mem_free(j->known);
+    map_fini(&j->by_path);
+}
+
 int docs_index(struct docs *d, const char *path, const char *collection, struct docs_report *r,
                struct err *e) {
     *r = (struct docs_report){0};
@@ -267,9 +274,73 @@ int docs_index(struct docs *d, const char *path, const char *collection, struct 
         rc = store_doc_remove(d->store, collection, j.known[i].path, e);
         ++r->n_removed;
     }
-    for (size_t i = 0; i < j.n_known; ++i) mem_free(j.known[i].path);
-    mem_free(j.known);
-    map_fini(&j.by_path);
+    free_known(&j);
+    return rc;
+}
+
+static bool has_entries(const char *folder) {
+    DIR *d = opendir(folder);
+    bool any = false;
+    for (const struct dirent *x; d && !any && (x = readdir(d));)
+        any = strcmp(x->d_name, ".") != 0 && strcmp(x->d_name, "..") != 0;
+    if (d) closedir(d);
+    return any;
+}
+
+/* Returns true if a file was deleted: it is not there, and the nearest folder above it that exists is not empty. An
+ * empty folder may be the place of a disk that is not mounted now. */
+static bool is_deleted(const char *path) {
+    char folder[PATH_MAX];
+    struct stat st;
+    if (!lstat(path, &st) || (errno != ENOENT && errno != ENOTDIR)) return false;
+    if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder) return false;
+    for (char *slash; (slash = strrchr(folder, '/')) && slash > folder;) {
+        *slash = 0;
+        if (!stat(folder, &st)) return S_ISDIR(st.st_mode) ? has_entries(folder) : true;
+        if (errno != ENOENT && errno != ENOTDIR) return false;
+    }
+    return false;
+}
+
+static int refresh_one(struct job *j, struct known *k) {
+    if (*k->path != '/') return 0; /* a document in memory (docs_put) */
+    if (is_deleted(k->path)) {
+        ++j->r->n_removed;
+        return store_doc_remove(j->d->store, j->collection, k->path, j->e);
+    }
+    struct stat st;
+    bool is_old = !lstat(k->path, &st) &&
+                  (st.st_size != k->n_bytes ||
+                   (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != k->mtime_ns);
+    if (is_old && k->embedder && !docs_has_vectors(j->d)) {
+        skipped(j, k->path);
+        return 0;
+    }
+    char *slash = strrchr(k->path, '/');
+    *slash = 0;
+    int dir = open(slash == k->path ? "/" : k->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *slash = '/';
+    if (dir < 0) {
+        skipped(j, k->path);
+        return 0;
+    }
+    int rc = read_file(j, dir, slash + 1, k->path);
+    close(dir);
+    return rc;
+}
+
+int docs_refresh(struct docs *d, const char *collection, const _Atomic bool *cancelled,
+                 struct docs_report *r, struct err *e) {
+    *r = (struct docs_report){0};
+    struct job j = {.d = d, .collection = collection, .r = r, .e = e};
+    map_init(&j.by_path, (size_t)256 << 20);
+    int rc = store_doc_list(d->store, collection, add_known, &j, e);
+    if (rc == CHIMERE_ENOMEM) err_set(e, rc, "out of memory");
+    for (size_t i = 0; !rc && i < j.n_known; ++i) {
+        if (cancelled && *cancelled) rc = err_set(e, CHIMERE_ECANCELLED, "cancelled");
+        else rc = refresh_one(&j, &j.known[i]);
+    }
+    free_known(&j);
     return rc;
 }
 

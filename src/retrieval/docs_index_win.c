@@ -1,11 +1,19 @@
 /* docs_index_win.c: reading documents on Windows: refused, because their parsers need the sandbox. */
-#include "retrieval/docs.h"
+#include "retrieval/docs_refresh.h"
 
 int docs_index(struct docs *d, const char *path, const char *collection, struct docs_report *r,
                struct err *e) {
     (void)d, (void)collection;
     *r = (struct docs_report){0};
     return err_set(e, CHIMERE_EUNSUPPORTED, "%s: documents are not supported on Windows", path);
+}
+
+int docs_refresh(struct docs *d, const char *collection, const _Atomic bool *cancelled,
+                 struct docs_report *r, struct err *e) {
+    (void)d, (void)cancelled;
+    *r = (struct docs_report){0};
+    return err_set(e, CHIMERE_EUNSUPPORTED, "%s: documents are not supported on Windows",
+                   collection);
 }
 
 int docs_put(struct docs *d, const char *name, const char *collection, const char *data, size_t n,

@@ -107,12 +107,13 @@ static void print_record(const json_t *r) {
     if (json_object_get(r, "night")) printf("night %.0f, ", real(r, "night"));
     print_time(real(r, "at"));
     printf(", %s\n", text(r, "model"));
-    printf(
-        "  read      %.0f answers: %.0f learned, %.0f held out, %.0f below worth, %.0f duplicates,"
-        " %.0f disputed, %.0f not trusted, %.0f secrets masked\n",
-        real(read, "answers"), real(read, "learned"), real(read, "held_out"),
-        real(read, "below_worth"), real(read, "duplicates"), real(read, "contested"),
-        real(read, "suspect"), real(read, "secrets_masked"));
+    if (read)
+        printf("  read      %.0f answers: %.0f learned, %.0f held out, %.0f below worth, %.0f "
+               "duplicates,"
+               " %.0f disputed, %.0f not trusted, %.0f secrets masked\n",
+               real(read, "answers"), real(read, "learned"), real(read, "held_out"),
+               real(read, "below_worth"), real(read, "duplicates"), real(read, "contested"),
+               real(read, "suspect"), real(read, "secrets_masked"));
     const json_t *hostile = json_object_get(r, "hostile");
     if (hostile)
         printf("  hostile   users rejected %.0f of %.0f answers that they had accepted: nothing of "
@@ -121,6 +122,10 @@ static void print_record(const json_t *r) {
     json_array_foreach(json_object_get(r, "steps"), i, step) {
         const json_t *t = json_object_get(step, "target");
         bool promoted = json_is_true(json_object_get(step, "promoted"));
+        if (json_object_get(step, "did")) {
+            printf("  %-9s %s\n", text(step, "name"), text(step, "did"));
+            continue;
+        }
         printf("  %-9s %s", text(step, "name"), promoted ? "promoted" : "refused");
         if (t)
             printf(": %.4f to %.4f nats per token on %.0f held-out answers (%+.4f, %+.4f .. %+.4f)",
@@ -244,7 +249,9 @@ static int history(const struct nights *n, struct err *e) {
         print_time(real(r, "at"));
         json_array_foreach(json_object_get(r, "steps"), k, step)
             printf("  %s %s", text(step, "name"),
-                   json_is_true(json_object_get(step, "promoted")) ? "promoted" : "refused");
+                   json_object_get(step, "did")                      ? "done"
+                   : json_is_true(json_object_get(step, "promoted")) ? "promoted"
+                                                                     : "refused");
         putchar('\n');
         json_decref(r);
     }
@@ -266,6 +273,7 @@ static int status(const struct nights *n) {
     printf("nights    %lld\n", (long long)nights_last(n));
     for (const struct night_step *const *s = night_steps; *s; s++) {
         char path[NIGHTS_MAX_PATH];
+        if ((*s)->is_upkeep) continue;
         if (nights_live(n, (*s)->artefact, path, sizeof path)) printf("live      %s\n", path);
     }
     return 0;
