@@ -42,9 +42,9 @@ struct plan_params {
     int32_t n_engine;
     int32_t rank, n_rank; /* n_rank > 1: dev has slice `rank` of n_rank slices of each layer */
     bool in_memory;       /* refuse the model instead of leaving experts on disk */
-    bool expert_slots;    /* if dev cannot hold all experts: slots there if faster than layers on the host */
-    bool fix_cpu_moe;  /* use n_cpu_moe as given; else the fewest layers that fit */
-    int32_t n_cpu_moe; /* layers whose experts the processor multiplies */
+    bool expert_slots;    /* may hold experts in use in slots of dev, if dev cannot hold all */
+    bool fix_cpu_moe;     /* use n_cpu_moe as given; else the fewest layers that fit */
+    int32_t n_cpu_moe;    /* layers whose experts the processor multiplies */
     /* another runtime runs the file: estimate from keys that all architectures share */
     bool is_foreign;
     /* vision encoder for that runtime; borrowed for the call; NULL: none */
