@@ -4,7 +4,7 @@
  * at the first search of a domain and updated when the store's change counter has moved, whichever process changed
  * the store. The centres of a large index are also stored, so that the next start need not compute them. The
  * caller provides the vectors, of length 1 and from one embedder, because engram does not call a model. Any
- * thread. If the build has no FAISS, searching is CHIMERE_EUNSUPPORTED; the rest works. */
+ * thread. */
 #ifndef CHIMERE_ENGRAM_EXAMPLES_H
 #define CHIMERE_ENGRAM_EXAMPLES_H
 

@@ -21,7 +21,7 @@ struct engram_vec {
     bool has_cells;
 };
 
-bool engram_vec_is_built_in(void) { return true; }
+bool engram_vec_has_faiss(void) { return true; }
 
 // Runs a call of FAISS and converts an exception to an error.
 template <typename F> static int guarded(struct err *e, F call) {

@@ -12,10 +12,7 @@ struct docs_near {
     char *collection; /* owned; NULL: all collections */
     int64_t version;  /* 0: unused entry */
     int64_t used_ns;
-    struct engram_vec *vec; /* owned; NULL: the search compares all rows of x */
-    float *x;               /* owned [n, n_dim]; NULL if vec has a copy */
-    int64_t *ids;           /* owned [n]: ids of the chunks */
-    int64_t n;
+    struct engram_vec *vec; /* owned, by ids of chunks; NULL: there are none */
 };
 
 struct docs {

@@ -1,5 +1,5 @@
 /* docs_near.c: nearest passages. The vectors of a collection are read from the store once per version and kept in
- * memory, in FAISS if the build has it. */
+ * memory (engram/vec.h). */
 #include <string.h>
 
 #include "base/clock.h"
@@ -9,45 +9,43 @@
 #include "store/doc.h"
 
 void docs_near_fini(struct docs_near *n) {
-    if (n->vec) engram_vec_free(n->vec);
+    engram_vec_free(n->vec);
     mem_free(n->collection);
-    mem_free(n->x);
-    mem_free(n->ids);
     *n = (struct docs_near){0};
 }
 
 struct loading {
-    struct docs_near *near;
-    int64_t cap;
+    float *x;     /* owned [cap, n_dim] */
+    int64_t *ids; /* owned [cap]: ids of the chunks */
+    int64_t n, cap;
     int32_t n_dim;
 };
 
 static int load_one(void *ud, const struct store_chunk *c) {
     struct loading *l = ud;
-    struct docs_near *n = l->near;
     if (c->n_vec != l->n_dim) return 0; /* damaged record */
-    if (n->n == l->cap) {
+    if (l->n == l->cap) {
         int64_t cap = l->cap ? 2 * l->cap : 1024;
         size_t bytes;
-        if (!size_mul((size_t)cap * (size_t)l->n_dim, sizeof *n->x, &bytes) ||
+        if (!size_mul((size_t)cap * (size_t)l->n_dim, sizeof *l->x, &bytes) ||
             bytes > DOCS_NEAR_MAX_BYTES)
             return CHIMERE_ELIMIT;
-        float *x = mem_realloc(n->x, bytes);
+        float *x = mem_realloc(l->x, bytes);
         if (!x) return CHIMERE_ENOMEM;
-        n->x = x;
-        int64_t *ids = mem_realloc(n->ids, (size_t)cap * sizeof *ids);
+        l->x = x;
+        int64_t *ids = mem_realloc(l->ids, (size_t)cap * sizeof *ids);
         if (!ids) return CHIMERE_ENOMEM;
-        n->ids = ids;
+        l->ids = ids;
         l->cap = cap;
     }
-    memcpy(n->x + n->n * l->n_dim, c->vec, (size_t)l->n_dim * sizeof *n->x);
-    n->ids[n->n++] = c->id;
+    memcpy(l->x + l->n * l->n_dim, c->vec, (size_t)l->n_dim * sizeof *l->x);
+    l->ids[l->n++] = c->id;
     return 0;
 }
 
 static int load(struct docs *d, struct docs_near *n, const char *collection, int64_t version,
                 struct err *e) {
-    struct loading l = {.near = n, .n_dim = docs_n_vec(d)};
+    struct loading l = {.n_dim = docs_n_vec(d)};
     docs_near_fini(n);
     if (collection && !(n->collection = mem_strdup(collection)))
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -55,18 +53,12 @@ static int load(struct docs *d, struct docs_near *n, const char *collection, int
     if (rc == CHIMERE_ELIMIT)
         err_set(e, rc, "more than %d bytes of vectors in one collection", DOCS_NEAR_MAX_BYTES);
     else if (rc == CHIMERE_ENOMEM) err_set(e, rc, "out of memory");
-    if (!rc && n->n && engram_vec_is_built_in())
-        rc = engram_vec_new(&n->vec, n->x, n->n, l.n_dim, e);
-    if (rc) {
-        docs_near_fini(n);
-        return rc;
-    }
-    if (n->vec) {
-        mem_free(n->x);
-        n->x = NULL;
-    }
-    n->version = version;
-    return 0;
+    if (!rc && l.n) rc = engram_vec_new_with_ids(&n->vec, l.x, l.ids, l.n, l.n_dim, NULL, 0, e);
+    mem_free(l.x);
+    mem_free(l.ids);
+    if (rc) docs_near_fini(n);
+    else n->version = version;
+    return rc;
 }
 
 static bool same(const char *a, const char *b) { return a && b ? !strcmp(a, b) : !a && !b; }
@@ -83,25 +75,6 @@ static struct docs_near *place(struct docs *d, const char *collection) {
     return best;
 }
 
-static int32_t one_by_one(const struct docs_near *n, int32_t n_dim, const float *query, int32_t k,
-                          int64_t *rows, float *cosines) {
-    int32_t found = 0;
-    for (int64_t i = 0; i < n->n; ++i) {
-        const float *x = n->x + i * n_dim;
-        float s = 0;
-        for (int32_t j = 0; j < n_dim; ++j) s += x[j] * query[j];
-        if (found == k && s <= cosines[k - 1]) continue;
-        int32_t at = found < k ? found++ : k - 1;
-        for (; at && cosines[at - 1] < s; --at) {
-            cosines[at] = cosines[at - 1];
-            rows[at] = rows[at - 1];
-        }
-        cosines[at] = s;
-        rows[at] = i;
-    }
-    return found;
-}
-
 int32_t docs_nearest(struct docs *d, const char *collection, const float *query, int32_t k,
                      int64_t *ids, float *cosines, struct err *e) {
     int64_t version = store_doc_version(d->store, e);
@@ -113,13 +86,8 @@ int32_t docs_nearest(struct docs *d, const char *collection, const float *query,
                  ? 0
                  : load(d, n, collection, version, e);
     if (!rc) n->used_ns = clock_ns();
-    if (!rc && n->n && n->vec) {
-        rc = engram_vec_search(n->vec, query, k, ids, cosines, e);
-        while (!rc && found < k && ids[found] >= 0) ++found;
-    } else if (!rc && n->n) {
-        found = one_by_one(n, docs_n_vec(d), query, k, ids, cosines);
-    }
-    for (int32_t i = 0; i < found; ++i) ids[i] = n->ids[ids[i]];
+    if (!rc && n->vec) rc = engram_vec_search(n->vec, query, k, ids, cosines, e);
+    while (!rc && n->vec && found < k && ids[found] >= 0) ++found;
     pthread_mutex_unlock(&d->near_lock);
     return rc ? rc : found;
 }

@@ -407,7 +407,7 @@ static void examples(void) {
     double ms[N_SEARCH], first[2] = {0, 0};
     float *x = mem_alloc((size_t)N_VECTOR * N_DIM * sizeof *x);
     float *q = mem_alloc((size_t)N_SEARCH * N_DIM * sizeof *q);
-    if (!x || !q || !engram_vec_is_built_in()) {
+    if (!x || !q || !engram_vec_has_faiss()) {
         puts("skip: examples: FAISS was not found at build; apt-get install libfaiss-dev");
         return;
     }

@@ -371,13 +371,10 @@ static void meaning_rows(struct bench *b, struct odo_params *p, const char *path
     p->docs = x.docs, p->store = x.store, p->tools = NULL, p->intent_ms = 0;
     if (odo_open(&x.odo, p, &e)) die("odo", &e);
     row(b, "odo, vectors on", odo_find(x.odo, "odo"), NULL);
-    if (engram_vec_is_built_in()) {
-        learn(b, &x, "default");
-        row(b, "odo, vectors, examples on", odo_find(x.odo, "odo"),
-            "{\"odo\": {\"few_shot\": true}}");
-        row(b, "  the same, documents off", odo_find(x.odo, "odo"),
-            "{\"odo\": {\"few_shot\": true, \"documents\": false}}");
-    }
+    learn(b, &x, "default");
+    row(b, "odo, vectors, examples on", odo_find(x.odo, "odo"), "{\"odo\": {\"few_shot\": true}}");
+    row(b, "  the same, documents off", odo_find(x.odo, "odo"),
+        "{\"odo\": {\"few_shot\": true, \"documents\": false}}");
     odo_close(x.odo);
     docs_close(x.docs);
     store_close(x.store);

@@ -118,20 +118,15 @@ EOF
 examples() { engram examples "$@" --db x.db --domain animals --embedding-model m.gguf; }
 sed '2s/answer/reply/' qa.jsonl >half.jsonl
 refuses 1 'half.jsonl:2: expected an object' examples add half.jsonl
-"$CHIMERE" doctor >doctor
-if grep -q 'faiss *no' doctor; then
-    echo "skip: search of examples: FAISS was not found at build; apt-get install libfaiss-dev"
-else
-    [ -z "$(examples list)" ] || fail "a bad line's neighbours were added: $(examples list)"
-    examples add qa.jsonl | grep -q '2 examples added' || fail "examples add"
-    examples search 'Where does the river rise?' --json -n 1 >hits
-    grep -q '"nearness":\(1.0\|0.9999[0-9]*\),.*"answer":"In the hills."' hits || fail "examples search: $(cat hits)"
-    examples add qa.jsonl >/dev/null # again: in place of themselves
-    [ "$(examples list | wc -l)" = 2 ] || fail "the same question twice: $(examples list)"
-    examples remove "$(examples list | awk '/river/ { print $1 }')" | grep -q '1 removed' || fail "examples remove"
-    [ "$(examples search 'Where does the river rise?' --json | grep -c '"In the hills')" = 0 ] || fail "what was removed is found"
-    [ "$(examples search 'Where does the river rise?' --json | wc -l)" = 1 ] || fail "what is left is not found"
-fi
+[ -z "$(examples list)" ] || fail "a bad line's neighbours were added: $(examples list)"
+examples add qa.jsonl | grep -q '2 examples added' || fail "examples add"
+examples search 'Where does the river rise?' --json -n 1 >hits
+grep -q '"nearness":\(1.0\|0.9999[0-9]*\),.*"answer":"In the hills."' hits || fail "examples search: $(cat hits)"
+examples add qa.jsonl >/dev/null # again: in place of themselves
+[ "$(examples list | wc -l)" = 2 ] || fail "the same question twice: $(examples list)"
+examples remove "$(examples list | awk '/river/ { print $1 }')" | grep -q '1 removed' || fail "examples remove"
+[ "$(examples search 'Where does the river rise?' --json | grep -c '"In the hills')" = 0 ] || fail "what was removed is found"
+[ "$(examples search 'Where does the river rise?' --json | wc -l)" = 1 ] || fail "what is left is not found"
 refuses 1 'there is no example 99' engram examples remove --db x.db --domain animals 99
 refuses 2 'expected letters, digits' engram examples search --db x.db --domain a/b --embedding-model m.gguf x
 refuses 2 'expected add, search' engram examples sing

@@ -77,13 +77,11 @@ static double recall(int64_t n) {
 
 static void few_are_exact(void **state) {
     (void)state;
-    if (!engram_vec_is_built_in()) skip();
     assert_true(recall(1000) == 1);
 }
 
 static void many_are_mostly_found(void **state) {
     (void)state;
-    if (!engram_vec_is_built_in()) skip();
     double r = recall(20000);
     if (r < 0.9) fail_msg("recall %.3f", r);
 }
@@ -95,11 +93,6 @@ static void fewer_than_asked_for(void **state) {
     const float x[2][DIM] = {{1}, {0, 1}};
     int64_t ids[K];
     float products[K];
-    if (!engram_vec_is_built_in()) {
-        assert_int_equal(engram_vec_new(&v, x[0], 2, DIM, &e), CHIMERE_EUNSUPPORTED);
-        puts("skip: search by vectors: apt-get install libfaiss-dev");
-        return;
-    }
     assert_int_equal(engram_vec_new(&v, x[0], 2, DIM, &e), 0);
     assert_int_equal(engram_vec_search(v, x[1], K, ids, products, &e), 0);
     assert_int_equal(ids[0], 1);
@@ -111,8 +104,6 @@ static void fewer_than_asked_for(void **state) {
 }
 
 int main(void) {
-    if (!engram_vec_is_built_in())
-        puts("skip: search by vectors: FAISS was not found at build; apt-get install libfaiss-dev");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(few_are_exact),
         cmocka_unit_test(many_are_mostly_found),

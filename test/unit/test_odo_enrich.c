@@ -342,10 +342,6 @@ static void test_few_shot(void **state) {
     static const char *const replies[] = {"one", "two", "three", "four"};
     static const char wish[] = "{\"odo\": {\"route\": \"code\", \"mode\": \"fast\", \"tools\": "
                                "false, \"documents\": false, \"few_shot\": true}}";
-    if (!engram_vec_is_built_in()) {
-        puts("skip: few-shot, apt-get install libfaiss-dev");
-        skip();
-    }
     struct brain brain;
     struct bed b;
     struct library l;
@@ -606,11 +602,9 @@ static void test_remote(void **state) {
     assert_string_equal(docs_ranking(&h), "bm25+vectors"); /* no word in common */
     assert_true(h.n >= 1 && strstr(h.v[0].path, "/a.md"));
     docs_hits_fini(&h);
-    if (engram_vec_is_built_in()) {
-        learn(&l, "code", "automobile engine oil?", "Change it in spring.");
-        free(request(&b, "my car wants oil", shots, NULL));
-        assert_non_null(strstr(script_text(&b.script, 0, -2), "Change it in spring."));
-    }
+    learn(&l, "code", "automobile engine oil?", "Change it in spring.");
+    free(request(&b, "my car wants oil", shots, NULL));
+    assert_non_null(strstr(script_text(&b.script, 0, -2), "Change it in spring."));
     int n_asked = (int)json_array_size(b.script.asked);
     char *first = request(&b, "how does an automobile take its oil", keep, NULL),
          *again = request(&b, "how does a car take its oil", keep, NULL);

@@ -87,9 +87,7 @@ static void show_libraries(void) {
     printf("  libedit   %s\n  sqlite    %s\n  libcurl   %s\n  microhttpd %s\n", editor,
            sqlite3_libversion(), fetch_version(), MHD_get_version());
     printf("  faiss     %s\n",
-           engram_vec_is_built_in()
-               ? "yes"
-               : "no (libfaiss-dev was not there at build: no search by vectors)");
+           engram_vec_has_faiss() ? "yes" : "no (a search compares all vectors)");
     printf("  libxml2   %s\n", LIBXML_DOTTED_VERSION);
     show_llama();
     puts("programs");

@@ -203,8 +203,7 @@ static int add_all(struct rig *r, const struct cfg *c, struct adding *a, const s
     /* A search builds the index of a large domain and stores its centres, so that the first request need not do
      * it. */
     struct examples_hits h = {.n = 0};
-    if (!rc && a->n_added && engram_vec_is_built_in())
-        rc = examples_search(r->examples, a->domain, r->vec, 1, -1, &h, e);
+    if (!rc && a->n_added) rc = examples_search(r->examples, a->domain, r->vec, 1, -1, &h, e);
     examples_hits_fini(&h);
     if (!rc)
         printf("%s: %" PRIu64 " examples added in %.1f s\n", a->domain, a->n_added,
