@@ -9,7 +9,7 @@ enum { SERVE_RESTARTS = 5, SERVE_STEADY_MS = 600 * 1000 };
 
 struct serve_watch;
 
-/* Time before the engine is opened again, after it was n times already: 1 s, doubled each time. -1: not again. */
+/* Time before the engine is opened again, if it was opened again n times before: 1 s, doubled each time. -1: not again. */
 int32_t serve_watch_pause_ms(int32_t n);
 
 /* If the device is lost: waits pause_ms, then sends SIGUSR1 to the calling thread. g is borrowed until close. */

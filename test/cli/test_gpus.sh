@@ -41,11 +41,12 @@ refuses 1 'does not fit' check --gpus cpu,cpu,cpu,cpu --ram 40M
 start() {
     "$CHIMERE" serve --port 0 --no-odo --ctx 1024 --parallel 2 -t 1 "$@" >line 2>plan &
     pid=$!
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         grep -q 'listens on' line && break
         kill -0 $pid 2>/dev/null || fail "serve: $(cat plan)"
         sleep 0.1
     done
+    grep -q 'listens on' line || fail "the server does not start: $(cat plan)"
     url=$(sed -n 's/.*listens on \([^ ]*\) .*/\1/p' line)
 }
 stop() {
