@@ -14,7 +14,7 @@ printf '{%% for m in messages %%}[{{ m.role }}]{{ m.content }}{{ mood }}{%% endf
     --chat-template-kwargs '{"mood":"!"}' >serve.out 2>serve.err &
 pid=$!
 trap 'kill "$pid"; wait "$pid" || true' EXIT
-for _ in $(seq 100); do grep -q http serve.out && break; sleep 0.1; done
+for _ in $(seq 600); do grep -q http serve.out && break; sleep 0.1; done
 url=$(grep -o 'http://[0-9.:]*' serve.out | head -1)
 launch() { PATH=$PWD/bin:$PATH "$CHIMERE" launch --url "$url" "$@"; }
 

@@ -110,14 +110,14 @@ cp "$SOURCE_DIR"/pipelines/code.yaml pipelines
 "$CHIMERE" serve --port 0 -q --pipelines pipelines "${db[@]}" >serve.out 2>serve.err &
 server=$!
 trap 'kill $server 2>/dev/null || true; rm -rf "$work"' EXIT
-for _ in $(seq 100); do grep -q listens serve.out && break; sleep 0.2; done
+for _ in $(seq 600); do grep -q listens serve.out && break; sleep 0.2; done
 url=$(sed -n 's/.*listens on \(http:[^ ]*\).*/\1/p' serve.out)
 [ -n "$url" ] || fail "no address: $(cat serve.out serve.err)"
 curl -sS "$url/v1/models" >out
 expect '"odo"' out
 expect '"odo:kine"' out
 # a new pipeline is a model at once; one that breaks stays as it was, and the log says why with the line
-models() { for _ in $(seq 100); do curl -sS "$url/v1/models" >out; "$@" && return; sleep 0.1; done; fail "$*: $(cat out)"; }
+models() { for _ in $(seq 600); do curl -sS "$url/v1/models" >out; "$@" && return; sleep 0.1; done; fail "$*: $(cat out)"; }
 printf 'name: haiku\nprompt: Answer in three short lines.\n' >pipelines/haiku.yaml
 models grep -q '"odo:haiku"' out
 curl -sSi "$url/v1/chat/completions" -H 'content-type: application/json' \
@@ -126,7 +126,7 @@ expect 'X-Odo-Pipeline: haiku' out
 curl -sS "$url/v1/models/odo:haiku" >out
 expect '"id":"odo:haiku"' out
 printf 'name: haiku\nprmpt: x\n' >pipelines/haiku.yaml
-for _ in $(seq 100); do grep -q 'haiku.yaml:2' serve.err && break; sleep 0.1; done
+for _ in $(seq 600); do grep -q 'haiku.yaml:2' serve.err && break; sleep 0.1; done
 expect 'haiku.yaml:2: unknown key "prmpt"' serve.err
 curl -sS "$url/v1/models/odo:haiku" >out
 expect '"id":"odo:haiku"' out
@@ -219,7 +219,7 @@ refuses 1 'connect' "$CHIMERE" odo ask hello --backend http://127.0.0.1:9 "${db[
 "$CHIMERE" odo --backend "$url" --backend-model chimere-nano --port 0 "${db[@]}" >front.out 2>front.err &
 front=$!
 trap 'kill $server $front 2>/dev/null || true; rm -rf "$work"' EXIT
-for _ in $(seq 100); do grep -q listens front.out && break; sleep 0.2; done
+for _ in $(seq 600); do grep -q listens front.out && break; sleep 0.2; done
 url=$(sed -n 's/.*listens on \(http:[^ ]*\).*/\1/p' front.out)
 [ -n "$url" ] || fail "no address: $(cat front.out front.err)"
 curl -sS "$url/v1/chat/completions" -H 'content-type: application/json' -d "$body" >out

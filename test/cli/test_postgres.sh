@@ -68,7 +68,7 @@ ask() { curl -sS -m 60 -o body -w '%{http_code}' -H "Authorization: Bearer $2" "
 [ "$(ask "$two" "$alice")" = 200 ] || fail "a copied key is refused by the other: $(cat body)"
 bob=$("$CHIMERE" key add bob --store "$url" 2>/dev/null)
 for server in "$one" "$two"; do # by a notification, within a second
-    for _ in $(seq 100); do [ "$(ask "$server" "$bob")" = 200 ] && break || sleep 0.1; done
+    for _ in $(seq 600); do [ "$(ask "$server" "$bob")" = 200 ] && break || sleep 0.1; done
     [ "$(ask "$server" "$bob")" = 200 ] || fail "a new key is refused: $(cat body)"
 done
 
@@ -87,7 +87,7 @@ started
 becomes 200 "$one"
 becomes 200 "$two"
 carol=$("$CHIMERE" key add carol --store "$url" 2>/dev/null)
-for _ in $(seq 100); do [ "$(ask "$two" "$carol")" = 200 ] && break || sleep 0.1; done
+for _ in $(seq 600); do [ "$(ask "$two" "$carol")" = 200 ] && break || sleep 0.1; done
 [ "$(ask "$two" "$carol")" = 200 ] || fail "a key that was added later is refused: $(cat body)"
 kill "${pids[@]}"
 for pid in "${pids[@]}"; do wait "$pid" || fail "a server ended badly: $(cat log1 log2)"; done

@@ -97,7 +97,7 @@ serve() { # NAME: a server with these answers, at $url
     rm -f port
     python3 server.py "$1.json" 2>server.err &
     pid=$!
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         [ -s port ] && break
         sleep 0.1
     done

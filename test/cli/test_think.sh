@@ -12,7 +12,7 @@ export XDG_DATA_HOME=$work/data XDG_CONFIG_HOME=$work/config
 "$CHIMERE" serve -m "$model" --port 0 -q --ctx 2048 --intent-ms 20000 --db "$work/odo.db" >served 2>log &
 server=$!
 trap 'kill $server 2>/dev/null || true; rm -rf "$work"' EXIT
-for _ in $(seq 100); do grep -q listens served && break; sleep 0.2; done
+for _ in $(seq 600); do grep -q listens served && break; sleep 0.2; done
 url=$(sed -n 's/.*listens on \(http:[^ ]*\).*/\1/p' served)
 [ -n "$url" ] || fail "no address: $(cat served log)"
 question='"messages": [{"role": "user", "content": "Felix buys 9 boxes of lamps. Each box holds 27 lamps. Felix gives 7 lamps to Farid. How many lamps are left? Explain each step."}], "temperature": 0, "max_tokens": 150'

@@ -22,7 +22,7 @@ fs.writeFileSync("long.gguf", b);' "$(dirname "$chimere")/chimere-nano.gguf"
 "$chimere" serve -m long.gguf --name chimere-nano --ctx 65536 --parallel 2 --port 0 -q --no-odo --no-keys --seed 1 >serve.out 2>serve.err &
 server=$!
 trap 'kill "$server"; wait "$server" 2>/dev/null || true' EXIT
-for _ in $(seq 100); do grep -q http serve.out && break; sleep 0.1; done
+for _ in $(seq 600); do grep -q http serve.out && break; sleep 0.1; done
 url=$(grep -o 'http://[0-9.:]*' serve.out | head -1)
 
 export HOME=$folder/home PATH=$folder/node_modules/.bin:$PATH
