@@ -39,6 +39,7 @@ refuses 1 'does not fit' check --gpus cpu,cpu,cpu,cpu --ram 40M
 
 # ---- one server, two engines ----
 start() {
+    : >line # the server may empty it only after this shell has looked for the address
     "$CHIMERE" serve --port 0 --no-odo --ctx 1024 --parallel 2 -t 1 "$@" >line 2>plan &
     pid=$!
     for _ in $(seq 600); do
