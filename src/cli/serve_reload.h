@@ -5,14 +5,11 @@
 #include "cli/cli.h"
 #include "serve/serve.h"
 
-struct serve_reload {    /* pointers are borrowed */
+struct serve_reload {    /* all borrowed */
     const struct cfg *c; /* as at the start of the server */
     const char *usage;
     int argc;
     char **argv;
-    int port;           /* on which the server has listened; 0: not yet */
-    int32_t n_restart;  /* how often the model was opened again */
-    bool opens_again;   /* close the model and open it again */
     bool always_thinks; /* set by the template's variables, whatever --think is */
 };
 

@@ -183,7 +183,6 @@ int engine_run(struct engine *e, struct engine_job *j, struct err *err);
 struct engine_totals {
     int64_t n_step, n_prompt, n_generated, n_drafted, n_accepted, n_job, n_failed;
     int32_t n_failed_steps;     /* consecutive failed steps; a device that failed stays failed */
-    bool is_lost;               /* the last step found each replica's device failed or silent */
     int64_t n_row, n_row_whole; /* rows sampled from; those of them copied whole to the host */
     int32_t n_active, n_waiting;
     int64_t n_ctx, n_ctx_free; /* positions of all sequences together */

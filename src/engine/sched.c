@@ -577,12 +577,10 @@ static bool step(struct sched *s) {
     struct err e = {0};
     if (sched_run_batch(s, n_run, &e)) {
         s->totals.n_failed_steps += s->totals.n_failed_steps < INT32_MAX;
-        s->totals.is_lost = e.code == CHIMERE_EDEVICE || e.code == CHIMERE_ETIMEOUT;
         fail_batch(s, n_run, &e);
         return true;
     }
     s->totals.n_failed_steps = 0;
-    s->totals.is_lost = false;
     for (int32_t i = 0; i < n_run; i++) s->n_kept[i] = s->runs[i].n_tok;
     /* observe prompts before their first token is reported, so that this time counts as part of the prompt */
     follow_up(s, n_run, n_dec, n_run);

@@ -269,7 +269,7 @@ int64_t team_ctx(const struct team *t) {
     return least;
 }
 
-/* Sums over all members. n_failed_steps and is_lost are those of the best member; step_ms_mean is the mean over all steps. */
+/* Sums over all members. n_failed_steps is that of the best member; step_ms_mean is the mean over all steps. */
 void team_totals(struct team *t, struct engine_totals *sum) {
     double ms = 0;
     engine_own_totals(t->engines[0], sum);
@@ -285,7 +285,6 @@ void team_totals(struct team *t, struct engine_totals *sum) {
         sum->n_ctx_free += x.n_ctx_free, sum->n_cached += x.n_cached, sum->n_state += x.n_state;
         sum->n_state_disk += x.n_state_disk, sum->state_bytes += x.state_bytes;
         if (x.n_failed_steps < sum->n_failed_steps) sum->n_failed_steps = x.n_failed_steps;
-        sum->is_lost = sum->is_lost && x.is_lost;
     }
     sum->step_ms_mean = sum->n_step ? ms / (double)sum->n_step : 0;
 }

@@ -126,17 +126,6 @@ for card in 0 1; do
     [ "${n%%.*}" -ge 1000 ] || fail "card $card exchanged $n bytes"
 done
 kept
-# SIGUSR1, which the server also sends itself when a card is lost, opens the model again on the same port
-before=$url
-kill -USR1 $pid
-for _ in $(seq 600); do
-    [ "$(grep -c 'listens on' line)" != 2 ] || break
-    kill -0 $pid 2>/dev/null || fail "the server ended: $(cat plan)"
-    sleep 0.1
-done
-[ "$(sed -n '$!d; s/.*listens on \([^ ]*\) .*/\1/p' <(grep 'listens on' line))" = "$before" ] || fail "$(cat line)"
-questions >again
-cmp one again || fail "after the model was opened again, it says something else"
 stop
 refuses 1 "--link peer: these cards do not access each other's memory directly" "$CHIMERE" serve --port 0 -q --no-odo \
     --ctx 256 -t 1 --gpus cpu,cpu --split tensor --link peer

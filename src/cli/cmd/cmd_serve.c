@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -22,7 +21,6 @@
 #include "cli/serve_check.h"
 #include "cli/serve_keys.h"
 #include "cli/serve_reload.h"
-#include "cli/serve_watch.h"
 #include "cli/args/hub_args.h"
 #include "backend/catalog.h"
 #include "backend/embed.h"
@@ -238,31 +236,15 @@ static void signals(sigset_t *set) {
     sigaddset(set, SIGINT);
     sigaddset(set, SIGTERM);
     sigaddset(set, SIGHUP);
-    sigaddset(set, SIGUSR1); /* opens the model again; serve_watch.h sends it too */
 }
 
-/* Returns the signal that ended the wait. */
-static int wait_for_signal(const struct serve_reload *r, struct server *s,
-                           const struct serve_params *p) {
+static void wait_for_signal(const struct serve_reload *r, struct server *s,
+                            const struct serve_params *p) {
     sigset_t set;
     int got = 0;
     bool has_terminal = os_is_terminal(stdin);
     signals(&set);
     while (!sigwait(&set, &got) && got == SIGHUP && !has_terminal) serve_reload_options(r, s, p);
-    return got;
-}
-
-/* Serves until a signal comes. SIGUSR1, from the user or from the watch, opens the model again. */
-static int serve_on(struct serve_reload *reload, struct server *s, const struct serve_params *p,
-                    struct engine *g, struct err *e) {
-    struct serve_watch *watch = NULL;
-    int32_t pause = serve_watch_pause_ms(reload->n_restart);
-    reload->port = serve_port(s);
-    int rc = pause < 0 ? 0 : serve_watch_open(&watch, g, pause, e), got = 0;
-    if (!rc) got = wait_for_signal(reload, s, p);
-    serve_watch_close(watch);
-    reload->opens_again = got == SIGUSR1;
-    return rc;
 }
 
 static void name_of(const struct cfg *c, char *out, size_t size) {
@@ -371,8 +353,8 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
     if (!rc) rc = serve_open(&s, p, e);
     if (!rc) {
         announce(p, serve_port(s), backend->name, model.n_seq);
-        rc = serve_on(reload, s, p, r->engine, e);
-        log_info(reload->opens_again ? "closing the model" : "stopping");
+        wait_for_signal(reload, s, p);
+        log_info("stopping");
         /* the night must release the engine before the last answers end */
         serve_night_close(night);
         night = NULL;
@@ -473,7 +455,7 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
         .ollama = cfg_bool(c, "ollama"),
         .verbose = cfg_bool(c, "verbose"),
         .metrics_compat = compat_named(cfg_str(c, "metrics-compat")),
-        .port = reload->port ? reload->port : (int)cfg_int(c, "port"),
+        .port = (int)cfg_int(c, "port"),
         .max_body_bytes = cfg_bytes(c, "max-body"),
         .max_bodies_bytes = cfg_bytes(c, "max-bodies"),
         .max_connections = take_descriptors((int)cfg_int(c, "max-connections")),
@@ -552,24 +534,6 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
     return rc;
 }
 
-/* After SIGUSR1, everything is closed and opened again, on the same port. */
-static int run_again(struct serve_reload *reload, int *status, struct err *e) {
-    for (;;) {
-        int64_t start = clock_ns();
-        reload->opens_again = false;
-        int rc = run(reload, status, e);
-        bool failed = rc && reload->n_restart > 0;
-        if (!reload->opens_again && !failed) return rc;
-        if (reload->opens_again && clock_ms_since(start) > SERVE_STEADY_MS) reload->n_restart = 0;
-        int32_t pause = failed ? serve_watch_pause_ms(reload->n_restart) : 0;
-        if (pause < 0) return rc;
-        if (failed) log_error("%s; the next attempt is in %d s", e->text, pause / 1000);
-        os_sleep_ms(pause);
-        reload->n_restart++;
-        *e = (struct err){0};
-    }
-}
-
 int cmd_serve(int argc, char **argv) {
     struct cfg *c;
     int status;
@@ -587,7 +551,7 @@ int cmd_serve(int argc, char **argv) {
     if (!rc && cfg_str(c, "store") && !cfg_str(c, "db")) /* also for the orchestrator */
         rc = cfg_set(c, "db", cfg_str(c, "store"), &e);
     status = 0;
-    if (!rc) rc = run_again(&reload, &status, &e);
+    if (!rc) rc = run(&reload, &status, &e);
     cfg_free(c);
     return rc ? cli_fail(&e) : status;
 }

@@ -594,8 +594,6 @@ static void dev_close(struct dev *d) {
     cuda_host_free(c->back);
     if (c->fetched) cudaEventDestroy(c->fetched);
     if (c->whole) cudaStreamDestroy(c->whole);
-    /* a failure that stays ends this process's use of the GPU; only a reset lets it be opened again */
-    if (c->err.code && cudaDeviceSynchronize() != cudaSuccess) cudaDeviceReset();
     mem_free(c->pieces);
     mem_free(c->list.launches);
     mem_free(c->list.args);

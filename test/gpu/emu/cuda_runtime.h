@@ -101,8 +101,6 @@ static inline const char *cudaGetErrorString(cudaError_t e) {
                                                  : "none";
 }
 static inline cudaError_t cudaGetLastError(void) { return cudaSuccess; }
-static inline cudaError_t cudaDeviceSynchronize(void) { return cudaSuccess; }
-static inline cudaError_t cudaDeviceReset(void) { return cudaSuccess; }
 static inline cudaError_t cudaGetDeviceCount(int *n) { return *n = EMULATE_N_DEVICE, cudaSuccess; }
 static inline cudaError_t cudaSetDevice(int d) {
     if (d < 0 || d >= EMULATE_N_DEVICE) return cudaErrorInvalidDevice;
