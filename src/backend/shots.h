@@ -2,8 +2,9 @@
  * conversation.
  *
  * A store is a JSON array of {"question", "answer", "source"}. Nearness is the number of words that two questions
- * share; a word of many examples counts less. An example is near if it has at least half of the question's words. The same store and question always give the same examples, so the
- * prompt of a conversation does not change. Pure functions. */
+ * share; a word of many examples counts less. An example is near if it has at least half of the question's words. The
+ * same store and question always give the same examples, so the prompt of a conversation does not change. Pure
+ * functions. */
 #ifndef CHIMERE_BACKEND_SHOTS_H
 #define CHIMERE_BACKEND_SHOTS_H
 

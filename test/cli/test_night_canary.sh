@@ -69,7 +69,7 @@ for ((q = 0; q < 12; q++)); do
     [ "$tried" = 0 ] || fail "a version that was rolled back answers: $(cat head)"
 done
 
-# nobody rejects the second one: after its time it serves all users
+# if no user rejects the second one, it serves all users after its trial
 night "${run[@]}" >ran || fail "night: $(cat ran)"
 said_ '50 % of the conversations try night 2'
 python3 - <<'PY'

@@ -146,7 +146,7 @@ int win_unlink(const char *path) {
     return win_wide(path, wide) ? done(DeleteFileW(wide)) : -1;
 }
 
-/* Removes the files that `replace` moved aside for this path and that nobody has mapped any more. */
+/* Removes the files that `replace` moved aside for this path and that no process maps any more. */
 static void remove_old(const wchar_t *path) {
     wchar_t old[WIN_PATH];
     WIN32_FIND_DATAW found;

@@ -115,7 +115,7 @@ static int prefill(struct rig *r, struct seq *s, int32_t n, struct err *e) {
                                        .keep = r->keep,
                                        .want = at + n_tok == n ? WANT_LAST : WANT_NONE};
         const float *logits;
-        /* rows that stay on the first of several devices bring the time of their sums */
+        /* rows that stay on the first of several devices add the time of their sums */
         bool stays = r->cards.lm && r->rows;
         int rc = run_batch(r, &run, 1, stays ? NULL : &logits, e);
         if (rc) return rc;

@@ -231,7 +231,7 @@ static int read_experts(struct hparams *hp, const struct gguf *g, struct err *e)
 }
 
 static int read(struct hparams *hp, const struct gguf *g, struct err *e) {
-    int rc = read_layers(hp, g, e);
+    int rc = read_trunk(hp, g, e);
     for (int32_t il = 0; !rc && il < hp->n_layer; il++) {
         hp->layer[il].mixer = MIX_ATTN;
         hp->layer[il].ffn = FFN_DENSE;
@@ -240,9 +240,6 @@ static int read(struct hparams *hp, const struct gguf *g, struct err *e) {
                          "key gemma4.feed_forward_length: expected at least 1, got %d",
                          hp->layer[il].n_ff);
     }
-    if (!rc && hp->n_nextn)
-        rc = err_set(e, CHIMERE_EUNSUPPORTED, "key gemma4.nextn_predict_layers: expected 0, got %d",
-                     hp->n_nextn);
     if (!rc) rc = read_experts(hp, g, e);
     if (!rc) rc = read_attention(hp, g, e);
     if (!rc) rc = read_rope(hp, g, ROPE_NEOX, e);

@@ -200,10 +200,7 @@ static int read_blocks(struct hparams *hp, const struct gguf *g, struct err *e) 
 
 static int read_granite(struct hparams *hp, const struct gguf *g, struct err *e) {
     bool rotates = true;
-    int rc = read_layers(hp, g, e);
-    if (!rc && hp->n_nextn)
-        rc = err_set(e, CHIMERE_EUNSUPPORTED, "key %s.nextn_predict_layers: expected 0, got %d",
-                     hp->arch->name, hp->n_nextn);
+    int rc = read_trunk(hp, g, e);
     if (!rc) rc = read_blocks(hp, g, e);
     if (!rc) rc = read_attention(hp, g, e);
     if (!rc) rc = key_bool(hp, g, "rope.scaling.finetuned", &rotates, e);

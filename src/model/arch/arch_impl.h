@@ -143,6 +143,8 @@ const struct gguf_kv *key_find(const struct hparams *hp, const struct gguf *g, c
 /* Parts of `read` that many families share. */
 int read_layers(struct hparams *hp, const struct gguf *g,
                 struct err *e); /* block_count, nextn, sizes */
+/* The same for a family of which no prediction blocks are known: refuses them. */
+int read_trunk(struct hparams *hp, const struct gguf *g, struct err *e);
 int read_attention(struct hparams *hp, const struct gguf *g, struct err *e);
 int read_rope(struct hparams *hp, const struct gguf *g, enum rope_mode mode, struct err *e);
 /* Attention and a dense or mixture-of-experts feed-forward block in every layer. */

@@ -52,10 +52,7 @@ static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
 }
 
 static int read(struct hparams *hp, const struct gguf *g, struct err *e) {
-    int rc = read_layers(hp, g, e);
-    if (!rc && hp->n_nextn)
-        rc = err_set(e, CHIMERE_EUNSUPPORTED, "key %s.nextn_predict_layers: expected 0, got %d",
-                     hp->arch->name, hp->n_nextn);
+    int rc = read_trunk(hp, g, e);
     for (int32_t il = 0; !rc && il < hp->n_layer; il++) {
         hp->layer[il].mixer = MIX_ATTN;
         hp->layer[il].ffn = FFN_DENSE;

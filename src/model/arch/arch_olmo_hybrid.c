@@ -132,10 +132,7 @@ static int read_layer_kinds(struct hparams *hp, const struct gguf *g, struct err
 
 static int read_olmo_hybrid(struct hparams *hp, const struct gguf *g, struct err *e) {
     bool rotates = true, negative = true;
-    int rc = read_layers(hp, g, e);
-    if (!rc && hp->n_nextn)
-        rc = err_set(e, CHIMERE_EUNSUPPORTED, "key %s.nextn_predict_layers: expected 0, got %d",
-                     hp->arch->name, hp->n_nextn);
+    int rc = read_trunk(hp, g, e);
     if (!rc) rc = read_layer_kinds(hp, g, e);
     if (!rc) rc = read_attention(hp, g, e);
     if (!rc) rc = key_bool(hp, g, "rope.scaling.finetuned", &rotates, e);

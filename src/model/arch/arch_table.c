@@ -318,6 +318,13 @@ int read_layers(struct hparams *hp, const struct gguf *g, struct err *e) {
                              &hp->layer[0].n_ff, sizeof hp->layer[0], e);
 }
 
+int read_trunk(struct hparams *hp, const struct gguf *g, struct err *e) {
+    int rc = read_layers(hp, g, e);
+    if (rc || !hp->n_nextn) return rc;
+    return err_set(e, CHIMERE_EUNSUPPORTED, "key %s.nextn_predict_layers: expected 0, got %d",
+                   hp->arch->name, hp->n_nextn);
+}
+
 /* Which layers have a window: all; those of a list of booleans; or, with a period p, all except each p-th. */
 static int read_windows(struct hparams *hp, const struct gguf *g, struct err *e) {
     int32_t window = 0, period = 0;
