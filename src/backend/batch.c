@@ -6,9 +6,9 @@
 
 struct waiting;
 struct seat {
-    struct waiting *w;       /* view */
-    struct batch_item *item; /* view */
-    struct generation *run;  /* owned; NULL: not started */
+    struct waiting *w;          /* view */
+    struct batch_request *item; /* view */
+    struct generation *run;     /* owned; NULL: not started */
 };
 
 enum { POLL_NS = 20000000 }; /* how often the cancelled flag is read */
@@ -20,7 +20,7 @@ struct waiting {
     int32_t n_open; /* guarded by lock */
 };
 
-static void on_end(struct batch_item *it, const struct generation_end *end) {
+static void on_end(struct batch_request *it, const struct generation_end *end) {
     it->finish = end->finish;
     it->stats = end->stats;
     it->n_reasoning = end->n_reasoning;
@@ -28,7 +28,7 @@ static void on_end(struct batch_item *it, const struct generation_end *end) {
     if (end->err) it->err = *end->err;
 }
 
-static void on_chat(struct batch_item *it, const struct chat_event *ev) {
+static void on_chat(struct batch_request *it, const struct chat_event *ev) {
     if (ev->kind == CHAT_CONTENT) buf_put(&it->content, ev->text, ev->n);
     if (ev->kind == CHAT_REASONING) buf_put(&it->reasoning, ev->text, ev->n);
     if (ev->kind == CHAT_CALL) it->has_calls = true;
@@ -51,7 +51,7 @@ static int on_event(void *ud, const struct backend_event *ev) {
     return w->b->cancelled && *w->b->cancelled;
 }
 
-static void begin(struct waiting *w, struct seat *s, struct batch_item *it) {
+static void begin(struct waiting *w, struct seat *s, struct batch_request *it) {
     struct backend *backend = w->b->backend;
     struct event_sink sink = {on_event, s};
     *s = (struct seat){.w = w, .item = it};
@@ -107,7 +107,7 @@ int batch_run(struct batch *b, struct err *e) {
     int rc = 0;
     bool any = false;
     for (int32_t i = 0; i < b->n; i++) {
-        struct batch_item *it = &b->items[i];
+        struct batch_request *it = &b->items[i];
         if (seats[i].run) b->backend->ops->free(seats[i].run);
         if (it->content.failed || it->reasoning.failed) {
             it->finish = FINISH_ERROR;
@@ -124,11 +124,11 @@ int batch_run(struct batch *b, struct err *e) {
     return any ? 0 : rc;
 }
 
-bool batch_is_whole(const struct batch_item *it) {
+bool batch_is_whole(const struct batch_request *it) {
     return it->finish == FINISH_STOP || it->finish == FINISH_CALLS;
 }
 
-void batch_fini(struct batch_item *items, int32_t n) {
+void batch_fini(struct batch_request *items, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         buf_fini(&items[i].content);
         buf_fini(&items[i].reasoning);

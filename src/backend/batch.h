@@ -14,7 +14,8 @@
 
 enum { BATCH_MAX = 128, BATCH_MAX_TEXT = 1 << 20 };
 
-struct batch_item {
+/* One request of a batch: what the caller sets, then its results. */
+struct batch_request {
     const struct request *request; /* borrowed; only its first choice is used */
     /* Called with each token and its probabilities, if the request has probs, on the backend's thread. May be NULL. */
     void (*on_token)(void *ud, const struct backend_event *ev);
@@ -31,8 +32,8 @@ struct batch_item {
 };
 
 struct batch {
-    struct backend *backend;  /* borrowed */
-    struct batch_item *items; /* [n] */
+    struct backend *backend;     /* borrowed */
+    struct batch_request *items; /* [n] */
     int32_t n;
     _Atomic bool *cancelled; /* borrowed; may be NULL */
     int64_t deadline_ns;     /* 0: none */
@@ -42,7 +43,7 @@ struct batch {
  * error. */
 int batch_run(struct batch *b, struct err *e);
 /* Returns true if the answer is complete, not cut. */
-bool batch_is_whole(const struct batch_item *it);
-void batch_fini(struct batch_item *items, int32_t n);
+bool batch_is_whole(const struct batch_request *it);
+void batch_fini(struct batch_request *items, int32_t n);
 
 #endif

@@ -221,7 +221,7 @@ static int pose(const struct prm_item *it, struct hearing *h, struct err *e) {
     return a->messages && !h->text.failed ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
 
-static void judge(struct prm_item *it, struct batch_item *b, struct hearing *h) {
+static void judge(struct prm_item *it, struct batch_request *b, struct hearing *h) {
     size_t n_before = h->request.continue_last ? strlen(it->before) : 0;
     struct buf *text = &h->text;
     if (text->n == n_before && b->content.n) buf_put(text, b->content.p, b->content.n);
@@ -271,7 +271,7 @@ int prm_score(const struct prm_use *u, struct prm_item *items, int32_t n, struct
     int rc = 0;
     for (int32_t i = 0; u->reward && i < n && !rc; i++) rc = score_item(u, &items[i], e);
     if (u->reward) return rc;
-    struct batch_item *b = mem_alloc_array((size_t)n, sizeof *b);
+    struct batch_request *b = mem_alloc_array((size_t)n, sizeof *b);
     struct hearing *h = mem_alloc_array((size_t)n, sizeof *h);
     if (!b || !h) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     const struct backend_model *model = u->backend->model;
@@ -285,7 +285,7 @@ int prm_score(const struct prm_use *u, struct prm_item *items, int32_t n, struct
         if (u->max_tokens && x->request.max_tokens > share)
             x->request.max_tokens = share > 0 ? share : 1;
         if (!x->marks) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-        b[n_posed] = (struct batch_item){.request = &x->request, .on_token = hear, .ud = x};
+        b[n_posed] = (struct batch_request){.request = &x->request, .on_token = hear, .ud = x};
     }
     if (!rc) {
         struct batch batch = {.backend = u->backend,

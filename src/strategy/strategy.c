@@ -262,7 +262,7 @@ bool strategy_limit(const struct strategy_use *u, const struct strategy_result *
     return share > 0;
 }
 
-static void take(struct candidate *c, struct batch_item *it) {
+static void take(struct candidate *c, struct batch_request *it) {
     *c = (struct candidate){.content = it->content,
                             .reasoning = it->reasoning,
                             .finish = it->finish,
@@ -276,12 +276,12 @@ static void take(struct candidate *c, struct batch_item *it) {
 int strategy_sample(const struct strategy_use *u, struct candidate *c, int32_t n,
                     struct strategy_result *r, struct err *e) {
     struct request *asks = mem_alloc_array((size_t)n, sizeof *asks);
-    struct batch_item *items = mem_alloc_array((size_t)n, sizeof *items);
+    struct batch_request *items = mem_alloc_array((size_t)n, sizeof *items);
     int rc = asks && items ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     memset(c, 0, (size_t)n * sizeof *c);
     for (int32_t i = 0; i < n && !rc; i++) {
         strategy_ask(u, i, &asks[i]);
-        items[i] = (struct batch_item){.request = &asks[i]};
+        items[i] = (struct batch_request){.request = &asks[i]};
     }
     if (!rc && !strategy_limit(u, r, asks, n))
         rc = err_set(e, CHIMERE_EINVAL, "strategy: tokens: expected at least %d, one per candidate",

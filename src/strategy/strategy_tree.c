@@ -89,7 +89,7 @@ static json_t *begun(const json_t *messages, const struct buf *text) {
 }
 
 /* Appends the generated step to the branch, or marks the branch as ended. */
-static void take_step(const struct tree *t, struct branch *b, const struct batch_item *it) {
+static void take_step(const struct tree *t, struct branch *b, const struct batch_request *it) {
     b->alive = it->finish != FINISH_ERROR && !it->has_calls;
     if (!b->alive) return;
     buf_put(&b->text, it->content.n ? it->content.p : "", it->content.n);
@@ -111,7 +111,7 @@ static void take_step(const struct tree *t, struct branch *b, const struct batch
 static int grow(struct tree *t, struct err *e) {
     int32_t n = t->n_kept * t->width, m = 0;
     struct request *asks = mem_alloc_array((size_t)n, sizeof *asks);
-    struct batch_item *items = mem_alloc_array((size_t)n, sizeof *items);
+    struct batch_request *items = mem_alloc_array((size_t)n, sizeof *items);
     struct branch **who = mem_alloc_array((size_t)n, sizeof *who);
     int rc = asks && items && who ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (int32_t i = 0; i < n && !rc; i++) {
@@ -130,7 +130,7 @@ static int grow(struct tree *t, struct err *e) {
         if (t->u->strategy->step_tokens < a->max_tokens)
             a->max_tokens = t->u->strategy->step_tokens;
         if (!a->messages || branch_copy(to, from)) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-        items[m] = (struct batch_item){.request = a};
+        items[m] = (struct batch_request){.request = a};
         who[m++] = to;
     }
     if (!rc && m && !strategy_limit(t->u, t->r, asks, m)) {
