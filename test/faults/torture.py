@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torture.py [--first N] [--drawn N] [--seed S] [--keep FOLDER] [NAME...]: the n-th allocation fails.
+"""torture.py [--first N] [--drawn N] [--seed S] [NAME...]: the n-th allocation fails.
 
 Each row of COMMANDS is run once to count its allocations, then once for every n up to --first, then for --drawn values of
 n between that and the last one. Each row of REQUESTS is the same for a request to one server that lives on. What holds:
