@@ -93,6 +93,19 @@ bool learned_sweep(struct learned *l) {
     return is_empty;
 }
 
+uint64_t learned_conversation(const struct request *a) {
+    const char *text = json_string_value(a->prompt);
+    const json_t *m;
+    size_t i;
+    json_array_foreach(a->messages, i, m) {
+        const char *role = json_string_value(json_object_get(m, "role"));
+        if (!role || strcmp(role, "user") != 0) continue;
+        text = json_string_value(json_object_get(m, "content"));
+        break;
+    }
+    return text ? hash_bytes(text, strlen(text), a->scope) : a->scope;
+}
+
 struct learned_version *learned_take(struct learned *l, uint64_t conversation) {
     if (!l) return NULL;
     double at = (double)(hash_mix(conversation) >> 11) * 0x1p-53;
@@ -108,4 +121,11 @@ void learned_return(struct learned *l, struct learned_version *v) {
     pthread_mutex_lock(&l->lock);
     v->n_use--;
     pthread_mutex_unlock(&l->lock);
+}
+
+struct limits learned_limits(struct learned *l, uint64_t conversation) {
+    struct learned_version *v = learned_take(l, conversation);
+    struct limits limits = v ? v->limits : limits_default();
+    learned_return(l, v);
+    return limits;
 }

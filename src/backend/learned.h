@@ -1,5 +1,5 @@
-/* learned.h: the learned files that a running server uses: an n-gram table, an adapter, rules and examples.
- * They are switched atomically.
+/* learned.h: the learned files that a running server uses: an n-gram table, an adapter, rules, examples and
+ * limits. They are switched atomically.
  *
  * A request takes the current version when it is prepared and uses it until it ends. So one answer never mixes two
  * versions, and a replaced version is closed only after its last request. During a trial, a share of the
@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backend/limits.h"
+#include "backend/request.h"
 #include "engine/gpus.h"
 #include "engram/table.h"
 #include "model/lora.h"
@@ -21,9 +23,10 @@ struct learned_version {
     struct lora *lora;             /* owned; NULL: none */
     struct lora *copies[GPUS_MAX]; /* owned: the adapter for further copies of the model */
     int32_t n_copy;
-    char *rules;   /* owned: system message of requests without one; NULL: none */
-    json_t *shots; /* owned: examples that precede such requests (shots.h); NULL: none */
-    int32_t n_use; /* private to learned.c, like the next */
+    char *rules;          /* owned: system message of requests without one; NULL: none */
+    json_t *shots;        /* owned: examples that precede such requests (shots.h); NULL: none */
+    struct limits limits; /* of the orchestrator */
+    int32_t n_use;        /* private to learned.c, like the next */
     struct learned_version *next;
 };
 /* Closes the files; v may be NULL. */
@@ -47,8 +50,12 @@ void learned_switch(struct learned *l, struct learned_version *current,
  * (engine/lease.h). */
 bool learned_sweep(struct learned *l);
 
+/* Identifies the conversation of a request: its first user message, and who asks. */
+uint64_t learned_conversation(const struct request *a);
 /* conversation: a hash; the same conversation always takes the same version. NULL: no learned files. */
 struct learned_version *learned_take(struct learned *l, uint64_t conversation);
+/* The limits of the version that this conversation takes; l NULL, or no version: the defaults. */
+struct limits learned_limits(struct learned *l, uint64_t conversation);
 void learned_return(struct learned *l, struct learned_version *v); /* v may be NULL */
 
 #endif

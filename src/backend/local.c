@@ -411,20 +411,6 @@ static void on_done(void *ud) {
 
 /* ---- preparation ---- */
 
-/* Identifies the conversation: its first user message, and who asks. */
-static uint64_t conversation_of(const struct request *a) {
-    const char *text = json_string_value(a->prompt);
-    const json_t *m;
-    size_t i;
-    json_array_foreach(a->messages, i, m) {
-        const char *role = json_string_value(json_object_get(m, "role"));
-        if (!role || strcmp(role, "user") != 0) continue;
-        text = json_string_value(json_object_get(m, "content"));
-        break;
-    }
-    return text ? hash_bytes(text, strlen(text), a->scope) : a->scope;
-}
-
 /* Uses the adapters given at the start, and the learned one, unless the request lists adapters. */
 static int set_loras(struct local *l, struct local_run *r, struct err *e) {
     const struct request *a = r->request;
@@ -503,7 +489,7 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
     bool in_think;
     if (a->n < 1 || a->n > REQUEST_MAX_CHOICES)
         return err_set(e, CHIMERE_EINVAL, "n: expected 1 to %d, got %d", REQUEST_MAX_CHOICES, a->n);
-    r->version = learned_take(l->model.learned, conversation_of(a));
+    r->version = learned_take(l->model.learned, learned_conversation(a));
     int rc = encode_ruled(l, r, &n, &in_think, e);
     if (rc) return rc;
     if (!n || n > INT32_MAX)

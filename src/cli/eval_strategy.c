@@ -72,10 +72,10 @@ static void set_auto(struct eval_strategy *s, const json_t *item, struct request
     struct difficulty d;
     struct mode_probe p;
     const char *text = question_of(item);
-    difficulty_of(text, strlen(text), NULL, 0, &d);
+    difficulty_of(text, strlen(text), NULL, 0, NULL, &d);
     bool known = mode_probe(s->request, a, NULL, 0, &p, NULL) == 0;
     out->n_thinking += p.stats.n_generated;
-    mode_apply(mode_choose(&d, known ? &p : NULL), a);
+    mode_apply(mode_choose(&d, known ? &p : NULL, NULL), a);
 }
 
 static int set_thinking(struct eval_strategy *s, const json_t *item, struct request *a,

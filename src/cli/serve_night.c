@@ -42,20 +42,23 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
     struct serve_night *s = ud;
     struct store *store = NULL;
     struct nights *nights = NULL;
+    char pipelines[NIGHTS_MAX_PATH];
     json_t *items = json_array(), *record = NULL;
     int rc = items ? night_items(items, (size_t)cfg_int(s->c, "night-items"), e)
                    : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = odo_args_store(s->c, &store, e);
     if (!rc) rc = nights_open(&nights, cfg_str(s->c, "night-dir"), NIGHTS_WRITE, e);
-    const struct night_host host = {.model = s->r->m,
-                                    .engine = s->r->engine,
-                                    .is_shared = true,
-                                    .tok = s->r->tok,
-                                    .n_seq = AT_ONCE,
-                                    .encode = night_encode,
-                                    .ud = s->r,
-                                    .store = store,
-                                    .docs = s->docs};
+    const struct night_host host = {
+        .model = s->r->m,
+        .engine = s->r->engine,
+        .is_shared = true,
+        .tok = s->r->tok,
+        .n_seq = AT_ONCE,
+        .encode = night_encode,
+        .ud = s->r,
+        .store = store,
+        .pipelines = night_pipelines(cfg_str(s->c, "pipelines"), pipelines, sizeof pipelines),
+        .docs = s->docs};
     const struct night_params p = {.steps = steps,
                                    .items = items,
                                    .budget_s = s->budget_s,

@@ -27,6 +27,7 @@ struct collector {
     struct sketch *sketches; /* owned; one per element of day->v */
     struct learn_spans hidden;
     double least;
+    json_t *seen; /* owned: the members of day->sources, as keys */
     struct err *e;
 };
 
@@ -135,6 +136,16 @@ static int put(struct collector *c, const struct store_quality *q, double worth)
     return x.question && x.answer ? 0 : err_set(c->e, CHIMERE_ENOMEM, "out of memory");
 }
 
+/* Lists the owner of a row in day->sources. */
+static int put_source(struct collector *c, const struct store_quality *q) {
+    char source[LEARN_SOURCE];
+    learn_source(q->owner ? q->owner : "", source);
+    if (json_object_get(c->seen, source)) return 0;
+    bool ok = !json_object_set_new(c->seen, source, json_true()) &&
+              !json_array_append_new(c->day->sources, json_string(source));
+    return ok ? 0 : err_set(c->e, CHIMERE_ENOMEM, "out of memory");
+}
+
 static int each(void *ud, const struct store_quality *q) {
     struct collector *c = ud;
     struct learn_day *d = c->day;
@@ -146,6 +157,7 @@ static int each(void *ud, const struct store_quality *q) {
         }
     double worth = store_quality_worth(q);
     int rc = votes_add(d->votes, q, c->e);
+    if (!rc) rc = put_source(c, q);
     if (rc) return rc;
     if (q->id > d->last_id) d->last_id = q->id;
     d->n_read++;
@@ -219,11 +231,16 @@ int learn_collect(struct learn_day *out, struct store *store, struct learn_spans
     out->v = mem_alloc_array(COLLECT_MAX_ITEMS, sizeof *out->v);
     struct collector c = {.day = out, .hidden = hidden, .least = least, .e = e};
     c.sketches = mem_alloc_array(COLLECT_MAX_ITEMS, sizeof *c.sketches);
-    int rc = out->v && c.sketches ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    c.seen = json_object();
+    out->sources = json_array();
+    int rc = out->v && c.sketches && c.seen && out->sources
+                 ? 0
+                 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = votes_new(&out->votes, e);
     if (!rc) rc = store_quality_list(store, 0, each, &c, e);
     if (!rc) rc = settle(&c, e);
     mem_free(c.sketches);
+    json_decref(c.seen);
     if (rc) learn_day_fini(out);
     return rc;
 }
@@ -235,5 +252,6 @@ void learn_day_fini(struct learn_day *d) {
     }
     mem_free(d->v);
     votes_free(d->votes);
+    json_decref(d->sources);
     *d = (struct learn_day){.v = NULL};
 }

@@ -11,6 +11,7 @@
 #ifndef CHIMERE_LEARN_COLLECT_H
 #define CHIMERE_LEARN_COLLECT_H
 
+#include <jansson.h>
 #include <stddef.h>
 
 #include "store/quality.h"
@@ -51,6 +52,7 @@ struct learn_day {
     int64_t last_id;     /* 0: no rows */
     size_t n_hidden;     /* rows within the hidden times */
     struct votes *votes; /* owned */
+    json_t *sources;     /* owned: names (learn_source) of the owners of all rows read, an array */
 };
 
 /* Collects rows outside of `hidden` with a worth of at least `least`; at most the newest COLLECT_MAX_ITEMS. */

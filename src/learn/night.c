@@ -24,12 +24,16 @@
 
 /* hidden times; least questions that users rated again before a day can count as hostile */
 enum { MAX_HIDDEN = 366, LEAST_REVERSALS = 12 };
-enum { MAX_STEPS = 8, MAX_PROMPT = FZOO_MAX_TOKENS / 2 };
+enum { MAX_STEPS = 16, MAX_PROMPT = FZOO_MAX_TOKENS / 2 };
 #define P_DOWN 0.10 /* if a skill gets worse with a p below this, the promotion is refused */
 
-const struct night_step *const night_steps[] = {&night_step_engram,  &night_step_lora,
-                                                &night_step_prompts, &night_step_examples,
-                                                &night_step_reindex, NULL};
+const struct night_step *const night_steps[] = {&night_step_engram,
+                                                &night_step_lora,
+                                                &night_step_prompts,
+                                                &night_step_examples,
+                                                &night_step_thresholds,
+                                                &night_step_reindex,
+                                                NULL};
 
 void night_step_names(char out[NIGHT_MAX_NAMES], const char *separator) {
     size_t n = 0;
@@ -135,23 +139,20 @@ struct windows_turn night_turn(struct night *x) {
 
 /* ---- tokenizing the day's texts ---- */
 
-int night_encode_item(struct night *x, size_t i, const char *rules, const json_t *shots,
-                      struct fzoo_sample *out, struct err *e) {
+int night_encode_text(struct night *x, const char *question, const char *answer, const char *rules,
+                      const json_t *shots, struct fzoo_sample *out, struct err *e) {
     const struct night_host *h = x->host;
-    const struct learn_item *item = &x->day.v[i];
-    int32_t *prompt = NULL, *answer = NULL, *all = NULL;
+    int32_t *prompt = NULL, *reply = NULL, *all = NULL;
     size_t n_prompt = 0, n_answer = 0;
     *out = (struct fzoo_sample){.n_tok = 0};
-    json_t *question = json_pack("[{s:s,s:s}]", "role", "user", "content", item->question);
-    if (!question) return 0; /* the text is not UTF-8 */
-    json_t *messages = learned_messages(rules, shots, question);
-    json_decref(question);
+    json_t *asked = json_pack("[{s:s,s:s}]", "role", "user", "content", question);
+    if (!asked) return 0; /* the text is not UTF-8 */
+    json_t *messages = learned_messages(rules, shots, asked);
+    json_decref(asked);
     if (!messages) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = h->encode(h->ud, messages, NULL, false, &prompt, &n_prompt, e);
     json_decref(messages);
-    if (!rc)
-        rc = tok_encode(h->tok, item->answer, strlen(item->answer), false, false, &answer,
-                        &n_answer, e);
+    if (!rc) rc = tok_encode(h->tok, answer, strlen(answer), false, false, &reply, &n_answer, e);
     bool fits = n_prompt && n_prompt <= MAX_PROMPT && n_answer;
     size_t room = fits ? FZOO_MAX_TOKENS - n_prompt - 1 : 0;
     if (n_answer > room) n_answer = room;
@@ -159,14 +160,20 @@ int night_encode_item(struct night *x, size_t i, const char *rules, const json_t
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && fits) {
         memcpy(all, prompt, n_prompt * sizeof *all);
-        memcpy(all + n_prompt, answer, n_answer * sizeof *all);
+        memcpy(all + n_prompt, reply, n_answer * sizeof *all);
         int32_t n = (int32_t)(n_prompt + n_answer);
         if (tok_eos(h->tok) >= 0) all[n++] = tok_eos(h->tok);
         *out = (struct fzoo_sample){all, n, (int32_t)n_prompt};
     }
     mem_free(prompt);
-    mem_free(answer);
+    mem_free(reply);
     return rc;
+}
+
+int night_encode_item(struct night *x, size_t i, const char *rules, const json_t *shots,
+                      struct fzoo_sample *out, struct err *e) {
+    const struct learn_item *item = &x->day.v[i];
+    return night_encode_text(x, item->question, item->answer, rules, shots, out, e);
 }
 
 static int encode_day(struct night *x, struct err *e) {
@@ -286,6 +293,10 @@ static int propose(struct night *x, struct proposal *p, struct err *e) {
     return 0;
 }
 
+static const char *unit_of(const struct night_step *s) {
+    return s->unit ? s->unit : "nats per token";
+}
+
 /* Decides which proposals gain. The limits are corrected for the number of proposals, because of many candidates
  * one would seem to gain by chance. */
 static void judge_gains(struct proposal *v, size_t n) {
@@ -304,9 +315,10 @@ static void judge_gains(struct proposal *v, size_t n) {
         x->gains = passes[j];
         if (x->gains) continue;
         snprintf(x->why, sizeof x->why,
-                 "no gain that %zu held-out answers show: %+.4f nats per token, 95 %% interval "
+                 "no gain that %zu held-out answers show: %+.4f %s, 95 %% interval "
                  "%+.4f to %+.4f, p %.3f where less than %.4f is needed",
-                 x->gain.n, x->gain.mean, x->gain.low, x->gain.high, x->p, x->limit);
+                 x->gain.n, x->gain.mean, unit_of(x->step), x->gain.low, x->gain.high, x->p,
+                 x->limit);
     }
 }
 
@@ -353,25 +365,30 @@ static int try_arm(struct night *x, struct proposal *v, size_t n, unsigned mask,
     return rc;
 }
 
-/* Sets *chosen to the mask of the proposals that pass: all together, or else the first one that passes alone. */
+/* Sets *chosen to the mask of the proposals that pass: all together, or else the first one that passes alone; and
+ * those that the suites cannot measure. */
 static int choose(struct night *x, struct proposal *v, size_t n, json_t *record, unsigned *chosen,
                   struct err *e) {
     char paths[ARM_N_FILE][NIGHTS_MAX_PATH];
-    unsigned all = 0;
+    unsigned all = 0, beside = 0;
     json_t *before = NULL;
     bool passes = false;
-    *chosen = 0;
-    for (size_t i = 0; i < n; i++) all |= (unsigned)v[i].gains << i;
+    for (size_t i = 0; i < n; i++) {
+        unsigned bit = (unsigned)v[i].gains << i;
+        if (v[i].step->is_beside) beside |= bit;
+        else all |= bit;
+    }
+    *chosen = beside;
     if (!all) return 0;
     struct night_arm now = arm_of(x, v, n, 0, paths);
     say(x, "gate: the general suites as they are now");
     int rc = run_suites(x, &now, &before, e);
     if (!rc) rc = try_arm(x, v, n, all, before, record, &passes, e);
-    if (!rc && passes) *chosen = all;
+    if (!rc && passes) *chosen = beside | all;
     for (size_t i = 0; !rc && !passes && all & (all - 1) && i < n; i++) {
         if (!(all >> i & 1)) continue;
         rc = try_arm(x, v, n, 1u << i, before, record, &passes, e);
-        if (!rc && passes) *chosen = 1u << i;
+        if (!rc && passes) *chosen = beside | 1u << i;
     }
     json_decref(before);
     return rc;
@@ -385,12 +402,12 @@ static json_t *proposal_json(const struct proposal *p) {
     const char *key = p->step->is_upkeep ? "did" : "why";
     if (p->why[0] && !p->promoted) json_object_set_new(o, key, json_string(p->why));
     if (p->exists)
-        json_object_set_new(o, "target",
-                            json_pack("{s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f}", "n",
-                                      (json_int_t)p->gain.n, "before", p->gain.before, "after",
-                                      p->gain.after, "gain", p->gain.mean, "low", p->gain.low,
-                                      "high", p->gain.high, "p", p->p, "p_limit", p->limit,
-                                      "detectable", gate_detectable(p->gain.error, p->limit)));
+        json_object_set_new(
+            o, "target",
+            json_pack("{s:s,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f}", "unit", unit_of(p->step), "n",
+                      (json_int_t)p->gain.n, "before", p->gain.before, "after", p->gain.after,
+                      "gain", p->gain.mean, "low", p->gain.low, "high", p->gain.high, "p", p->p,
+                      "p_limit", p->limit, "detectable", gate_detectable(p->gain.error, p->limit)));
     return o;
 }
 
@@ -419,7 +436,9 @@ static int artefacts_of(const struct night *x, struct proposal *v, size_t n, jso
         if (!v[i].promoted) continue;
         rc = nights_keep(x->nights, v[i].path, sha256, e);
         if (!rc) json_object_set_new(artefacts, v[i].step->artefact, json_string(sha256));
-        json_object_set_new(owners, v[i].step->artefact, sources_of(&x->day));
+        json_object_set_new(owners, v[i].step->artefact,
+                            v[i].step->reads_all ? json_incref(x->day.sources)
+                                                 : sources_of(&x->day));
     }
     return rc;
 }
@@ -605,7 +624,8 @@ static int collect_day(struct night *x, json_t *record, struct err *e) {
         json_array_append_new(list,
                               json_pack("[I,I]", (json_int_t)v[i].from_ms, (json_int_t)v[i].to_ms));
     json_object_set_new(record, "hidden", list);
-    mem_free(v);
+    x->hidden = v;
+    x->n_hidden = n;
     return rc;
 }
 
@@ -616,6 +636,7 @@ static void close_night(struct night *x) {
     for (size_t i = 0; x->samples && i < x->day.n; i++)
         mem_free((void *)(uintptr_t)x->samples[i].tokens);
     mem_free(x->samples);
+    mem_free(x->hidden);
     learn_day_fini(&x->day);
 }
 

@@ -30,6 +30,8 @@ struct night_host {
                   struct err *e);
     void *ud;
     struct store *store;
+    const char
+        *pipelines; /* folder of the rules of routing; NULL: the limit of routing is not fitted */
     struct docs *docs; /* NULL: documents are read without an embedding model */
 };
 

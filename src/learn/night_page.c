@@ -31,6 +31,19 @@ static const char *text_of(const json_t *o, const char *key) {
     return s ? s : "";
 }
 
+static const char nats[] = "nats per token"; /* the unit, if a record states none */
+
+static const char *unit_of(const json_t *target) {
+    const char *unit = text_of(target, "unit");
+    return *unit ? unit : nats;
+}
+
+/* A figure of a step in percent of what it was before: steps have different units. */
+static double share(const json_t *target, const char *key) {
+    double before = real(target, "before");
+    return before > 0 ? 100 * real(target, key) / before : 0;
+}
+
 static void put_text(struct buf *b, const char *s) {
     for (; *s; ++s) {
         if (*s == '<') buf_puts(b, "&lt;");
@@ -66,8 +79,8 @@ static void put_interval(struct buf *b, double y, double scale, const json_t *st
                "<path d=\"M%.1f %.1fH%.1f\" stroke=\"%s\" stroke-width=\"3\"/><circle cx=\"%.1f\" "
                "cy=\"%.1f\" r=\"5\" "
                "fill=\"%s\"/>\n",
-               middle + unit * real(t, "low"), y, middle + unit * real(t, "high"), colour,
-               middle + unit * real(t, "gain"), y, colour);
+               middle + unit * share(t, "low"), y, middle + unit * share(t, "high"), colour,
+               middle + unit * share(t, "gain"), y, colour);
 }
 
 static void put_steps(struct buf *b, const json_t *steps) {
@@ -76,17 +89,17 @@ static void put_steps(struct buf *b, const json_t *steps) {
     json_t *step;
     json_array_foreach(steps, i, step) {
         const json_t *t = json_object_get(step, "target");
-        scale = fmax(scale, fmax(fabs(real(t, "low")), fabs(real(t, "high"))));
+        scale = fmax(scale, fmax(fabs(share(t, "low")), fabs(share(t, "high"))));
     }
     int height = ROW * ((int)json_array_size(steps) + 1);
-    begin_picture(b, height, "Gain of each step, nats per token, with 95 % intervals");
+    begin_picture(b, height, "Gain of each step, in percent, with 95 % intervals");
     double middle = LEFT + (WIDTH - LEFT - RIGHT) / 2.0;
     buf_printf(b, "<path d=\"M%.1f 0V%d\" stroke=\"var(--line)\"/>", middle, height - ROW);
     json_array_foreach(steps, i, step) put_interval(b, ROW * ((double)i + 0.5), scale, step);
     buf_printf(b,
-               "<text x=\"%d\" y=\"%d\">worse by %.3g</text><text x=\"%d\" y=\"%d\" "
+               "<text x=\"%d\" y=\"%d\">worse by %.3g %%</text><text x=\"%d\" y=\"%d\" "
                "text-anchor=\"end\">better by %.3g "
-               "nats per token</text></svg>\n<ul>",
+               "%%</text></svg>\n<ul>",
                LEFT, height - 6, scale, WIDTH - RIGHT, height - 6, scale);
     json_array_foreach(steps, i, step) {
         const json_t *t = json_object_get(step, "target");
@@ -99,8 +112,8 @@ static void put_steps(struct buf *b, const json_t *steps) {
         buf_puts(b, "</b>: ");
         put_text(b, text_of(step, "about"));
         if (t)
-            buf_printf(b, ". %.4f to %.4f nats per token on %.0f held-out answers",
-                       real(t, "before"), real(t, "after"), real(t, "n"));
+            buf_printf(b, ". %.4f to %.4f %s on %.0f held-out answers", real(t, "before"),
+                       real(t, "after"), unit_of(t), real(t, "n"));
         if (*text_of(step, "did")) {
             buf_puts(b, ": ");
             put_text(b, text_of(step, "did"));
@@ -175,8 +188,9 @@ static void put_curve(struct buf *b, const struct nights *n, int64_t last) {
         size_t i;
         if (nights_read(n, k, &r, NULL)) continue;
         json_array_foreach(json_object_get(r, "steps"), i,
-                           step) if (json_is_true(json_object_get(step, "promoted"))) total +=
-            real(json_object_get(step, "target"), "gain");
+                           step) if (json_is_true(json_object_get(step, "promoted")) &&
+                                     !strcmp(unit_of(json_object_get(step, "target")), nats))
+            total += real(json_object_get(step, "target"), "gain");
         json_decref(r);
         sum[n_point++] = total;
         most = fmax(most, total);

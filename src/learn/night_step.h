@@ -19,11 +19,14 @@ struct night {
     /* owned: the record that this night builds on, of the night on trial or else the current one; NULL: none */
     json_t *base;
     bool is_foreign; /* its artefacts belong to another model; the night ignores them */
+    struct learn_span
+        *hidden; /* owned [n_hidden]: times of hostile days, whose answers no step may read */
+    size_t n_hidden;
     double deadline; /* in seconds of clock_ns(); waiting for the device does not count */
     bool has_device; /* the night currently owns host->engine, which others use too */
 };
 
-/* Paired measurement of a target on held-out questions, in nats per token (lower is better). */
+/* Paired measurement of a target on held-out questions, in the unit of the step (lower is better). */
 struct night_gain {
     size_t n;
     double before, after;   /* means */
@@ -45,6 +48,10 @@ struct night_step {
     /* The step works in place, without a device, an artefact or a measurement; propose writes what it did to `why`. A
      * night of such steps alone reads no answers and leaves no record. */
     bool is_upkeep;
+    /* What it proposes cannot change what the model alone answers: the general suites are not answered for it. */
+    bool is_beside;
+    bool reads_all;    /* learns from every scored answer, also from rejected ones */
+    const char *unit;  /* of its measurement; NULL: nats per token */
     const char *about; /* one sentence, for reports */
     const char *time;  /* default time of the step (schedule.h) */
     /* Writes the proposal to path and measures it. If there is none (CHIMERE_ENOENT), *why is the reason. */
@@ -62,7 +69,7 @@ enum { NIGHT_MAX_NAMES = 160 };
 void night_step_names(char out[NIGHT_MAX_NAMES], const char *separator);
 
 extern const struct night_step night_step_engram, night_step_lora, night_step_prompts,
-    night_step_examples, night_step_reindex;
+    night_step_examples, night_step_thresholds, night_step_reindex;
 
 /* Collects the usable samples of the day, for training or held out. The samples are views; free *v with mem_free. */
 int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, size_t *n,
@@ -70,8 +77,11 @@ int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, 
 /* Collects the indexes of these answers in an order that the seed chooses; free *v with mem_free. */
 int night_indexes(const struct night *x, bool held_out, uint64_t seed, size_t **v, size_t *n,
                   struct err *e);
-/* Tokenizes answer i of the day after rules and examples (backend/learned.h), which may be NULL. out->n_tok is 0 if it is
+/* Tokenizes an answer to a question after rules and examples (backend/learned.h), which may be NULL. out->n_tok is 0 if it is
  * too long; free out->tokens with mem_free. */
+int night_encode_text(struct night *x, const char *question, const char *answer, const char *rules,
+                      const json_t *shots, struct fzoo_sample *out, struct err *e);
+/* The same for answer i of the day. */
 int night_encode_item(struct night *x, size_t i, const char *rules, const json_t *shots,
                       struct fzoo_sample *out, struct err *e);
 /* Lets the model answer items, without learned files; *run: a new reference, as of eval_run. */

@@ -8,6 +8,7 @@
 #include "engine/lease.h"
 #include "learn/arm.h"
 #include "learn/example_file.h"
+#include "learn/limits_file.h"
 #include "learn/nights.h"
 #include "learn/playbook.h"
 #include "learn/trial.h"
@@ -97,6 +98,7 @@ static int open_version(const struct serving *s, const struct nights *n, const j
     if (rc || !json_object_size(artefacts)) return rc;
     struct learned_version *v = mem_zalloc(sizeof *v);
     if (!v) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    v->limits = limits_default();
     v->night = json_integer_value(json_object_get(wish, "night"));
     if (path_of(n, artefacts, arm_artefacts[ARM_TABLE], path))
         rc = engram_table_open(&v->table, path, tok_hash(s->p.tok), (uint32_t)tok_n_vocab(s->p.tok),
@@ -107,6 +109,7 @@ static int open_version(const struct serving *s, const struct nights *n, const j
         rc = playbook_read(&v->rules, path, e);
     if (!rc && path_of(n, artefacts, arm_artefacts[ARM_EXAMPLES], path))
         rc = example_load(&v->shots, path, e);
+    if (!rc && path_of(n, artefacts, LIMITS_FILE, path)) rc = limits_load(&v->limits, path, e);
     if (rc) learned_version_free(v);
     else *out = v;
     return rc;

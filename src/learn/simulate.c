@@ -267,7 +267,7 @@ static int ablate(const struct week *w, const json_t *all, json_t *report, struc
     json_t *out = json_object();
     int rc = out ? 0 : no_memory(e);
     for (const struct night_step *const *s = night_steps; !rc && *s; s++) {
-        if ((*s)->is_upkeep) continue;
+        if ((*s)->is_upkeep || (*s)->is_beside) continue;
         json_t *run = NULL;
         rc = answer(w, w->exam, (*s)->artefact, &run, e);
         if (!rc) rc = compare_into(out, (*s)->name, run, all, e);

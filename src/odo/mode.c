@@ -2,10 +2,6 @@
 
 #include "backend/call.h"
 
-/* Thresholds of the mean entropy, in nats. The first token is often only a choice between synonyms, so it gets no
- * extra weight in the mean. */
-static const double sure_nats = 0.45, unsure_nats = 0.9;
-
 int mode_probe(struct backend *b, const struct request *a, _Atomic bool *cancelled,
                int64_t deadline_ns, struct mode_probe *out, struct err *e) {
     struct request q = *a; /* shallow copy: its arrays belong to the caller */
@@ -34,13 +30,15 @@ int mode_probe(struct backend *b, const struct request *a, _Atomic bool *cancell
     return rc;
 }
 
-enum difficulty_mode mode_choose(const struct difficulty *d, const struct mode_probe *p) {
+enum difficulty_mode mode_choose(const struct difficulty *d, const struct mode_probe *p,
+                                 const struct limits *limits) {
+    const struct limits usual = limits_default(), *l = limits ? limits : &usual;
     if (!p || p->n_token < 1) return d->mode;
-    /* A difficult text is thought about even if the model is sure. An easy text is thought about if the model is
+    /* The first token is often only a choice between synonyms, so it gets no extra weight in the mean. A difficult text is thought about even if the model is sure. An easy text is thought about if the model is
      * unsure. */
-    if (p->mean <= sure_nats)
+    if (p->mean <= l->v[LIMIT_SURE])
         return d->class == DIFFICULTY_HIGH ? DIFFICULTY_QUALITY : DIFFICULTY_FAST;
-    if (p->mean >= unsure_nats) return DIFFICULTY_ULTRA;
+    if (p->mean >= l->v[LIMIT_UNSURE]) return DIFFICULTY_ULTRA;
     return d->class == DIFFICULTY_HIGH ? DIFFICULTY_ULTRA : DIFFICULTY_QUALITY;
 }
 

@@ -23,8 +23,9 @@ struct mode_probe {
 /* Sends the request's messages without thinking. CHIMERE_E*: no result. */
 int mode_probe(struct backend *b, const struct request *a, _Atomic bool *cancelled,
                int64_t deadline_ns, struct mode_probe *out, struct err *e);
-/* Combines the text's difficulty with a probe (NULL: no probe). */
-enum difficulty_mode mode_choose(const struct difficulty *d, const struct mode_probe *p);
+/* Combines the text's difficulty with a probe (NULL: no probe). limits NULL: the defaults. */
+enum difficulty_mode mode_choose(const struct difficulty *d, const struct mode_probe *p,
+                                 const struct limits *limits);
 /* Sets the request's thinking options for the mode. */
 void mode_apply(enum difficulty_mode m, struct request *a);
 

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/learned.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "odo/mode.h"
@@ -163,7 +164,8 @@ static int find_intent(struct odo *o, struct odo_run *r, const char *pinned, boo
                                 .files = r->wish.files,
                                 .n_file = r->wish.n_file,
                                 .has_image = has_image,
-                                .budget_ms = o->p.intent_ms};
+                                .budget_ms = o->p.intent_ms,
+                                .limits = &d->limits};
     bool rules_alone = o->p.intent_ms < 0 || !o->p.backend;
     intent_decide(pipeline_rules(r->set), &q, rules_alone ? NULL : &judge, &d->intent);
     if (!strcmp(d->intent.route, "vision") && !o->p.can_see && !pipeline_find(r->set, "vision")) {
@@ -186,7 +188,7 @@ static void probe_mode(struct odo *o, struct odo_run *r) {
                    &p, NULL) == 0)
         d->probe_nats = p.mean;
     r->stats.n_generated += p.stats.n_generated;
-    d->mode = mode_choose(&d->difficulty, d->probe_nats >= 0 ? &p : NULL);
+    d->mode = mode_choose(&d->difficulty, d->probe_nats >= 0 ? &p : NULL, &d->limits);
 }
 
 bool odo_may(const struct odo_run *r, enum odo_part part) {
@@ -212,9 +214,15 @@ static int decide_plain(struct odo_run *r, struct err *e) {
     struct odo_decision *d = &r->d;
     if (!(r->question = request_question(r->request->messages, &has_image)))
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    *d = (struct odo_decision){.pipeline = &alone, .probe_nats = -1, .named = true};
+    *d = (struct odo_decision){
+        .pipeline = &alone, .probe_nats = -1, .named = true, .limits = limits_default()};
     d->intent = (struct intent){.route = "plain", .confidence = 1, .how = INTENT_PINNED};
     return 0;
+}
+
+static struct limits limits_of(const struct odo *o, const struct request *a) {
+    const struct backend *b = o->p.backend;
+    return learned_limits(b && b->model ? b->model->learned : NULL, learned_conversation(a));
 }
 
 int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err *e) {
@@ -224,12 +232,13 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
     struct odo_decision *d = &r->d;
     if (!(r->question = request_question(r->request->messages, &has_image)))
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    d->limits = limits_of(o, r->request);
     int rc = find_intent(o, r, r->wish.route ? r->wish.route : pinned, has_image, e);
     if (rc) return rc;
     const struct pipeline *p = d->pipeline = pipeline_for(r);
     double scores[STORE_MAX_SCORES];
     size_t n_score = history_scores(o->history, d->intent.route, o->p.card.judge, scores);
-    difficulty_of(r->question, strlen(r->question), scores, n_score, &d->difficulty);
+    difficulty_of(r->question, strlen(r->question), scores, n_score, &d->limits, &d->difficulty);
     d->mode = r->wish.mode >= 0 ? (enum difficulty_mode)r->wish.mode : d->difficulty.mode;
     d->probe_nats = -1;
     if (r->wish.auto_mode && !r->request->continue_last) probe_mode(o, r);

@@ -66,9 +66,6 @@ static int fetch_documents(struct part *p, struct err *e) {
 
 /* The model gives a short greedy answer. It probably does not know if the answer hedges or its tokens are
  * uncertain. */
-/* Mean entropy per token above which the answer is probably a guess. Of 60 facts that chimere-nano was not taught,
- * 50 are above it; of 60 that it was taught, 7. The threshold 0.9 caught 20 and 2. */
-#define PROBE_NATS 0.3
 static const char *const hedges[] = {
     "i don't know",     "i do not know",     "not sure",          "i am unable",
     "i'm unable",       "cannot verify",     "can't verify",      "no information",
@@ -108,7 +105,7 @@ static bool is_confident(struct part *p, json_t *said) {
     buf_fini(&text);
     call_fini(&out);
     request_fini(&a);
-    return !rc && !hedge && mean < PROBE_NATS;
+    return !rc && !hedge && mean < r->d.limits.v[LIMIT_WEB];
 }
 
 /* Asks the model for more queries; none if it does not return a JSON array of strings. */

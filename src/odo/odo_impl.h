@@ -83,13 +83,13 @@ struct odo_decision {
     struct intent intent;
     struct difficulty difficulty;
     enum difficulty_mode mode;
-    double probe_nats; /* mean entropy of the probe's tokens; < 0: no probe, or it failed */
+    struct limits limits; /* of the night whose files this conversation uses, or the defaults */
+    double probe_nats;    /* mean entropy of the probe's tokens; < 0: no probe, or it failed */
     const struct pipeline *pipeline; /* view into the run's set */
     bool steps, documents, few_shot, dynamic_engram, has_strategy;
     bool asked_documents; /* by the request, or because the question is about documents */
-    /* the user named the pipeline: its prompt and tools apply whatever the model's card says */
-    bool named;
-    bool bare;          /* the question is only a calculation */
+    bool named; /* by the user: the pipeline's prompt and tools apply whatever the card says */
+    bool bare;  /* the question is only a calculation */
     char sum[BARE_MAX]; /* its expression; "": the model gets the question unchanged */
     struct strategy strategy;
     int web; /* enum pipeline_web */

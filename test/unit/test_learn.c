@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "learn/collect.h"
 #include "learn/example_file.h"
+#include "learn/limits_file.h"
 #include "learn/gate.h"
 #include "learn/mask.h"
 #include "learn/night_clock.h"
@@ -564,6 +565,39 @@ static void the_nearest_examples_are_shown(void **state) {
     json_decref(s);
 }
 
+static void limits_are_checked(void **state) {
+    (void)state;
+    char path[256];
+    struct limits l = limits_default(), back;
+    snprintf(path, sizeof path, "%s/limits.json", scratch);
+    l.v[LIMIT_WEB] = 0.55;
+    l.v[LIMIT_ROUTE] = 0.6;
+    l.route_of = 0.45;
+    assert_int_equal(limits_save(&l, path, NULL), 0);
+    assert_int_equal(limits_load(&back, path, NULL), 0);
+    assert_memory_equal(&back, &l, sizeof l);
+    assert_true(limits_route(&l, 0.45) == 0.6); /* replaces the value that it was fitted for, */
+    assert_true(limits_route(&l, 0.5) == 0.5);  /* and no other */
+    assert_true(limits_route(&l, 0) == 0);
+    static const struct {
+        enum limit which;
+        double v;
+    } bad[] = {
+        {LIMIT_EASY, -0.1}, {LIMIT_HARD, 1.1}, {LIMIT_EASY, 0.8}, {LIMIT_SURE, 1}, {LIMIT_WEB, 11}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct limits x = l;
+        x.v[bad[i].which] = bad[i].v;
+        assert_int_equal(limits_save(&x, path, NULL), 0);
+        assert_int_equal(limits_load(&back, path, NULL), CHIMERE_EFORMAT);
+    }
+    static const char *const damaged[] = {
+        "{", "{}", "{\"version\":1,\"route_of\":0,\"limits\":{\"route\":0}}"};
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        scratch_put_bytes("limits.json", damaged[i], strlen(damaged[i]));
+        assert_int_equal(limits_load(&back, path, NULL), CHIMERE_EFORMAT);
+    }
+}
+
 static void examples_are_kept_and_forgotten(void **state) {
     (void)state;
     char path[256], copy[256];
@@ -893,6 +927,7 @@ int main(void) {
         cmocka_unit_test(shares_are_compared_exactly),
         cmocka_unit_test(the_nearest_examples_are_shown),
         cmocka_unit_test(examples_are_kept_and_forgotten),
+        cmocka_unit_test(limits_are_checked),
         cmocka_unit_test(a_trial_ends_by_ratings_or_time),
         cmocka_unit_test(playbooks_change_by_one_bullet),
         cmocka_unit_test(playbooks_are_bounded),

@@ -183,17 +183,17 @@ static void test_difficulty(void **state) {
                *hard = "Compare two distributed consensus algorithms, prove their complexity, "
                        "design a protocol "
                        "for a kernel, justify each choice and say what remains uncertain.";
-    difficulty_of("hi", 2, NULL, 0, &d);
+    difficulty_of("hi", 2, NULL, 0, NULL, &d);
     assert_true(d.class == DIFFICULTY_LOW && d.mode == DIFFICULTY_FAST);
-    difficulty_of(fact, strlen(fact), NULL, 0, &d);
+    difficulty_of(fact, strlen(fact), NULL, 0, NULL, &d);
     assert_int_equal(d.class, DIFFICULTY_LOW);
-    difficulty_of("", 0, NULL, 0, &d);
+    difficulty_of("", 0, NULL, 0, NULL, &d);
     assert_true(d.score >= 0 && d.score <= 1);
     double bad[] = {1, 2, 1, 2}, good[] = {5, 5, 5};
-    difficulty_of(hard, strlen(hard), bad, 4, &d);
+    difficulty_of(hard, strlen(hard), bad, 4, NULL, &d);
     assert_true(d.class == DIFFICULTY_HIGH && d.mode == DIFFICULTY_ULTRA);
     double with_bad = d.score;
-    difficulty_of(hard, strlen(hard), good, 3, &d);
+    difficulty_of(hard, strlen(hard), good, 3, NULL, &d);
     assert_true(d.score < with_bad);
     static const double mean4[] = {4, 4, 4}, mean25[] = {2.5, 2.5, 2.5}, two[] = {1, 1};
     assert_true(fabs(difficulty_history(mean4, 3) - 0.15) < 1e-9);

@@ -334,13 +334,13 @@ static void modes_follow_text_and_probe(void **state) {
     const struct mode_probe sure = {.mean = 0.01, .n_token = 8},
                             middling = {.mean = 0.6, .n_token = 8},
                             lost = {.mean = 2, .n_token = 8}, none = {.n_token = 0};
-    assert_int_equal(mode_choose(&medium, NULL), DIFFICULTY_QUALITY);
-    assert_int_equal(mode_choose(&low, &none), DIFFICULTY_FAST);
-    assert_int_equal(mode_choose(&medium, &sure), DIFFICULTY_FAST);
-    assert_int_equal(mode_choose(&high, &sure), DIFFICULTY_QUALITY);
-    assert_int_equal(mode_choose(&low, &middling), DIFFICULTY_QUALITY);
-    assert_int_equal(mode_choose(&high, &middling), DIFFICULTY_ULTRA);
-    assert_int_equal(mode_choose(&low, &lost), DIFFICULTY_ULTRA);
+    assert_int_equal(mode_choose(&medium, NULL, NULL), DIFFICULTY_QUALITY);
+    assert_int_equal(mode_choose(&low, &none, NULL), DIFFICULTY_FAST);
+    assert_int_equal(mode_choose(&medium, &sure, NULL), DIFFICULTY_FAST);
+    assert_int_equal(mode_choose(&high, &sure, NULL), DIFFICULTY_QUALITY);
+    assert_int_equal(mode_choose(&low, &middling, NULL), DIFFICULTY_QUALITY);
+    assert_int_equal(mode_choose(&high, &middling, NULL), DIFFICULTY_ULTRA);
+    assert_int_equal(mode_choose(&low, &lost, NULL), DIFFICULTY_ULTRA);
     struct request a;
     request_init(&a);
     mode_apply(DIFFICULTY_FAST, &a);

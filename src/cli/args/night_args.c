@@ -37,3 +37,8 @@ int night_encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t 
     bool in_think;
     return chat_rig_encode(ud, messages, tools, think, ids, n, &in_think, e);
 }
+
+const char *night_pipelines(const char *given, char *out, size_t out_size) {
+    if (given) return given;
+    return file_find_data("pipelines", out, out_size) ? NULL : out;
+}

@@ -100,6 +100,11 @@ static void print_time(double at) {
     fputs(day, stdout);
 }
 
+static const char *unit(const json_t *target) {
+    const char *u = text(target, "unit");
+    return *u ? u : "nats per token";
+}
+
 static void print_record(const json_t *r) {
     const json_t *read = json_object_get(r, "read");
     json_t *step;
@@ -128,8 +133,8 @@ static void print_record(const json_t *r) {
         }
         printf("  %-9s %s", text(step, "name"), promoted ? "promoted" : "refused");
         if (t)
-            printf(": %.4f to %.4f nats per token on %.0f held-out answers (%+.4f, %+.4f .. %+.4f)",
-                   real(t, "before"), real(t, "after"), real(t, "n"), real(t, "gain"),
+            printf(": %.4f to %.4f %s on %.0f held-out answers (%+.4f, %+.4f .. %+.4f)",
+                   real(t, "before"), real(t, "after"), unit(t), real(t, "n"), real(t, "gain"),
                    real(t, "low"), real(t, "high"));
         putchar('\n');
         if (json_object_get(t, "detectable"))
@@ -173,6 +178,7 @@ static int run(const struct cfg *c, struct err *e) {
     struct nights *nights = NULL;
     json_t *items = json_array(), *record = NULL;
     double budget = 0, canary = 0;
+    char pipelines[NIGHTS_MAX_PATH];
     int32_t n_seq = (int32_t)cfg_int(c, "parallel");
     int rc = items ? engram_args_duration("budget", cfg_str(c, "budget"), &budget, e)
                    : err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -188,7 +194,9 @@ static int run(const struct cfg *c, struct err *e) {
                                         .n_seq = n_seq,
                                         .encode = night_encode,
                                         .ud = &rig,
-                                        .store = store};
+                                        .store = store,
+                                        .pipelines =
+                                            night_pipelines(NULL, pipelines, sizeof pipelines)};
         const struct night_params p = {.steps = cfg_str(c, "steps"),
                                        .items = items,
                                        .budget_s = budget,

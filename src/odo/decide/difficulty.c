@@ -5,10 +5,6 @@
 
 #include "odo/decide/classify.h"
 
-/* Thresholds between the classes, chosen by hand; eval/odo measures them. */
-#define EASY_BELOW 0.30
-#define HARD_FROM 0.70
-
 double difficulty_history(const double *scores, size_t n) {
     if (n < 3) return 0.5;
     double mean = 0, var = 0;
@@ -23,15 +19,16 @@ double difficulty_history(const double *scores, size_t n) {
 }
 
 void difficulty_of(const char *text, size_t n, const double *scores, size_t n_score,
-                   struct difficulty *out) {
+                   const struct limits *limits, struct difficulty *out) {
     struct classified c;
+    const struct limits usual = limits_default(), *l = limits ? limits : &usual;
     classify_text(text, n, &c);
     out->complexity = 0.5 * c.level[DIFFICULTY_MEDIUM] + c.level[DIFFICULTY_HIGH];
     out->history = difficulty_history(scores, n_score);
     out->score = fmin(1, fmax(0, out->complexity + 0.4 * (out->history - 0.5)));
-    out->class = out->score < EASY_BELOW   ? DIFFICULTY_LOW
-                 : out->score >= HARD_FROM ? DIFFICULTY_HIGH
-                                           : DIFFICULTY_MEDIUM;
+    out->class = out->score < l->v[LIMIT_EASY]    ? DIFFICULTY_LOW
+                 : out->score >= l->v[LIMIT_HARD] ? DIFFICULTY_HIGH
+                                                  : DIFFICULTY_MEDIUM;
     out->mode = out->class == DIFFICULTY_LOW    ? DIFFICULTY_FAST
                 : out->class == DIFFICULTY_HIGH ? DIFFICULTY_ULTRA
                                                 : DIFFICULTY_QUALITY;

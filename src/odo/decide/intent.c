@@ -173,6 +173,8 @@ void intent_free(struct intent_rules *r) {
     mem_free(r);
 }
 
+double intent_classifier(const struct intent_rules *r) { return r->classifier; }
+
 int intent_n_route(const struct intent_rules *r) { return r->n_route; }
 
 const char *intent_route(const struct intent_rules *r, int i) {
@@ -316,7 +318,8 @@ static bool by_classifier(const struct intent_rules *r, const struct intent_ques
     }
     if (best < 0 || sum <= 0) return false;
     out->confidence = c.route[best] / sum;
-    bool sure = out->confidence >= r->classifier;
+    double least = q->limits ? limits_route(q->limits, r->classifier) : r->classifier;
+    bool sure = out->confidence >= least;
     snprintf(out->route, sizeof out->route, "%s", sure ? classify_routes[best] : "default");
     out->how = INTENT_CLASSIFIER;
     return true;

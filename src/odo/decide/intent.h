@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/err.h"
+#include "backend/limits.h"
 
 enum { INTENT_MAX_ROUTES = 32, INTENT_MAX_TEXT = 6000, INTENT_MAX_NAME = 32 };
 
@@ -46,6 +46,8 @@ int intent_load(struct intent_rules **out, const char *path, struct err *e);
 int intent_parse(struct intent_rules **out, const char *path, const char *text, size_t n,
                  struct err *e);
 void intent_free(struct intent_rules *r);
+/* The probability from which the classifier decides, by the rules file; 0: it does not decide. */
+double intent_classifier(const struct intent_rules *r);
 int intent_n_route(const struct intent_rules *r);
 const char *intent_route(const struct intent_rules *r, int i); /* NULL beyond the end */
 const char *intent_about(const struct intent_rules *r, int i);
@@ -56,7 +58,8 @@ struct intent_question {
     const char *const *files; /* view: names of attached files [n_file] */
     size_t n_file;
     bool has_image;
-    double budget_ms; /* time limit of the judge; <= 0: 300 */
+    double budget_ms;            /* time limit of the judge; <= 0: 300 */
+    const struct limits *limits; /* NULL: those of the rules file */
 };
 
 /* judge may be NULL. The routes "vision" and "doc_qa" follow from file types and need no rules. */
