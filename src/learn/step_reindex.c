@@ -1,4 +1,4 @@
-/* step_reindex.c: reads changed documents again and forgets deleted ones, one job per collection. */
+/* step_reindex.c: reads changed and new documents and forgets deleted ones, one job per collection. */
 #include <stdio.h>
 #include <string.h>
 
@@ -77,14 +77,16 @@ static void report(const struct tasks *t, char why[256]) {
         const struct docs_report *r = &t->v[i].report;
         all.n_seen += r->n_seen;
         all.n_read += r->n_read;
+        all.n_new += r->n_new;
         all.n_removed += r->n_removed;
         all.n_skipped += r->n_skipped;
         all.n_failed += r->n_failed;
     }
     snprintf(why, 256,
-             "%zu collections: %d files looked at, %d read again, %d forgotten, %d left as they "
-             "are, %d failed",
-             t->n, all.n_seen, all.n_read, all.n_removed, all.n_skipped, all.n_failed);
+             "%zu collections: %d files looked at, %d read again, %d new, %d forgotten, %d left as "
+             "they are, %d failed",
+             t->n, all.n_seen, all.n_read - all.n_new, all.n_new, all.n_removed, all.n_skipped,
+             all.n_failed);
 }
 
 static int propose(struct night *x, const char *path, struct night_gain *gain, char why[256],
@@ -108,7 +110,7 @@ static int propose(struct night *x, const char *path, struct night_gain *gain, c
 
 const struct night_step night_step_reindex = {
     .name = "reindex",
-    .about = "changed documents are read again, deleted ones forgotten",
+    .about = "changed and new documents are read, deleted ones forgotten",
     .time = "6h",
     .is_upkeep = true,
     .propose = propose};

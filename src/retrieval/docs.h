@@ -47,7 +47,8 @@ int docs_score(struct docs *d, const char *question, const char *text, float *sc
 int docs_embed(struct docs *d, const char *text, float *out, struct err *e);
 
 struct docs_report {
-    int32_t n_seen, n_read, n_kept, n_removed, n_skipped, n_failed, n_chunk;
+    /* n_new: those of n_read that were not in the index */
+    int32_t n_seen, n_read, n_new, n_kept, n_removed, n_skipped, n_failed, n_chunk;
     char first_failure[480]; /* the first of the n_failed errors */
     char skipped[480];       /* names of the first of the n_skipped files, separated by commas */
 };

@@ -20,6 +20,7 @@
 #include "retrieval/docs_refresh.h"
 #include "retrieval/extract_impl.h"
 #include "store/doc.h"
+#include "store/doc_root.h"
 
 struct known { /* a file in the index */
     int64_t n_bytes, mtime_ns, embedder;
@@ -31,6 +32,8 @@ struct job {
     struct docs *d;
     const char *collection;
     struct docs_report *r;
+    bool only_new;                 /* known and excluded files are passed over */
+    const _Atomic bool *cancelled; /* NULL: never */
     struct map by_path;
     struct known *known; /* owned */
     size_t n_known, cap_known;
@@ -151,10 +154,14 @@ static int read_file(struct job *j, int dir, const char *name, const char *path)
         skipped(j, path);
         return 0;
     }
-    ++j->r->n_seen;
     uint32_t at;
     int64_t mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
     bool known = map_find(&j->by_path, path, strlen(path), &at);
+    if (known && j->only_new) {
+        close(fd);
+        return 0;
+    }
+    ++j->r->n_seen;
     if (known) j->known[at].seen = true;
     /* a file with vectors of another model is read again; without an embedding model, existing vectors stay */
     bool embedded = known && (!j->d->models.embed || j->known[at].embedder == docs_embedder(j->d));
@@ -180,6 +187,7 @@ static int read_file(struct job *j, int dir, const char *name, const char *path)
         if (known) return store_doc_remove(j->d->store, j->collection, path, j->e);
     } else {
         ++j->r->n_read;
+        j->r->n_new += !known;
     }
     return 0;
 }
@@ -207,7 +215,8 @@ static int walk(struct job *j, int parent, const char *name, const char *path, i
             skipped(j, d->d_name);
             continue;
         }
-        if (j->r->n_seen >= DOCS_MAX_FILES)
+        if (j->cancelled && *j->cancelled) rc = err_set(j->e, CHIMERE_ECANCELLED, "cancelled");
+        else if (j->r->n_seen >= DOCS_MAX_FILES)
             rc = err_set(j->e, CHIMERE_ELIMIT, "%s: more than %d files", path, DOCS_MAX_FILES);
         else if (S_ISDIR(st.st_mode)) rc = walk(j, fd, d->d_name, below, depth + 1);
         else rc = read_file(j, fd, d->d_name, below);
@@ -236,6 +245,31 @@ static bool gone_path(const char *path, char real[PATH_MAX]) {
     n = strlen(real);
     if (n == 1) n = 0; /* the parent is the root folder */
     return snprintf(real + n, PATH_MAX - n, "/%s", name) < (int)(PATH_MAX - n);
+}
+
+struct roots { /* the folders of a collection */
+    struct job *j;
+    const char *path; /* the path that is looked for */
+    bool is_covered;  /* one of the folders is above it */
+    char **v;         /* owned [n] */
+    size_t n;
+};
+
+static int find_root(void *ud, const struct store_doc_root *r) {
+    struct roots *x = ud;
+    x->is_covered |= !r->is_excluded && below(x->path, r->path);
+    return 0;
+}
+
+/* Remembers what was indexed: a folder, unless one above it is. What was excluded at or below the path is indexed now,
+ * and what is gone is no folder any more. */
+static int keep_root(struct job *j, const char *real, bool is_folder) {
+    struct roots x = {.j = j, .path = real};
+    const struct store_doc_root root = {.collection = j->collection, .path = real};
+    int rc = store_doc_root_drop(j->d->store, j->collection, real, j->e);
+    if (!rc && is_folder) rc = store_doc_root_list(j->d->store, j->collection, find_root, &x, j->e);
+    if (!rc && is_folder && !x.is_covered) rc = store_doc_root_put(j->d->store, &root, j->e);
+    return rc;
 }
 
 static void free_known(struct job *j) {
@@ -274,6 +308,7 @@ int docs_index(struct docs *d, const char *path, const char *collection, struct 
         rc = store_doc_remove(d->store, collection, j.known[i].path, e);
         ++r->n_removed;
     }
+    if (!rc) rc = keep_root(&j, real, !gone && S_ISDIR(st.st_mode));
     free_known(&j);
     return rc;
 }
@@ -329,10 +364,40 @@ static int refresh_one(struct job *j, struct known *k) {
     return rc;
 }
 
+/* Collects the folders; an excluded file counts as known, so that it is passed over. */
+static int add_root(void *ud, const struct store_doc_root *r) {
+    struct roots *x = ud;
+    if (r->is_excluded)
+        return map_put(&x->j->by_path, r->path, strlen(r->path), 0) < 0 ? CHIMERE_ENOMEM : 0;
+    char **more = mem_realloc(x->v, (x->n + 1) * sizeof *more);
+    if (!more) return CHIMERE_ENOMEM;
+    x->v = more;
+    if (!(x->v[x->n] = mem_strdup(r->path))) return CHIMERE_ENOMEM;
+    x->n++;
+    return 0;
+}
+
+/* Reads the new files of the collection's folders. A folder that is not there is passed over: its disk may not be
+ * mounted, and its files were looked at one by one. */
+static int read_new(struct job *j) {
+    struct roots x = {.j = j};
+    struct stat st;
+    j->only_new = true;
+    int rc = store_doc_root_list(j->d->store, j->collection, add_root, &x, j->e);
+    if (rc == CHIMERE_ENOMEM) err_set(j->e, rc, "out of memory");
+    for (size_t i = 0; i < x.n; i++) {
+        bool is_there = !lstat(x.v[i], &st) && S_ISDIR(st.st_mode);
+        if (!rc && is_there) rc = walk(j, AT_FDCWD, x.v[i], x.v[i], 0);
+        mem_free(x.v[i]);
+    }
+    mem_free(x.v);
+    return rc;
+}
+
 int docs_refresh(struct docs *d, const char *collection, const _Atomic bool *cancelled,
                  struct docs_report *r, struct err *e) {
     *r = (struct docs_report){0};
-    struct job j = {.d = d, .collection = collection, .r = r, .e = e};
+    struct job j = {.d = d, .collection = collection, .r = r, .cancelled = cancelled, .e = e};
     map_init(&j.by_path, (size_t)256 << 20);
     int rc = store_doc_list(d->store, collection, add_known, &j, e);
     if (rc == CHIMERE_ENOMEM) err_set(e, rc, "out of memory");
@@ -340,6 +405,7 @@ int docs_refresh(struct docs *d, const char *collection, const _Atomic bool *can
         if (cancelled && *cancelled) rc = err_set(e, CHIMERE_ECANCELLED, "cancelled");
         else rc = refresh_one(&j, &j.known[i]);
     }
+    if (!rc) rc = read_new(&j);
     free_known(&j);
     return rc;
 }

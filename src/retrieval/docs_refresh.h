@@ -1,10 +1,11 @@
-/* docs_refresh.h: updates what is in the index already, without a walk of its folders. */
+/* docs_refresh.h: brings the index up to date with the disk. */
 #ifndef CHIMERE_RETRIEVAL_DOCS_REFRESH_H
 #define CHIMERE_RETRIEVAL_DOCS_REFRESH_H
 
 #include "retrieval/docs.h"
 
-/* Reads the changed files of a collection again and forgets deleted ones; new files need docs_index. A file stays if
+/* Reads the changed files of a collection again, forgets deleted ones, and reads the new files of its folders
+ * (store/doc_root.h), except excluded ones. A file stays if
  * the nearest folder above it is empty, because its disk may not be mounted, or if it has vectors and no embedding
  * model is open; both count as skipped. cancelled may be NULL; CHIMERE_ECANCELLED. Any thread. */
 int docs_refresh(struct docs *d, const char *collection, const _Atomic bool *cancelled,

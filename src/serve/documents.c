@@ -11,6 +11,7 @@
 #include "serve/http/http_target.h"
 #include "serve/api/json_out.h"
 #include "store/doc.h"
+#include "store/doc_root.h"
 
 enum {
     MAX_NAME = 512,
@@ -133,7 +134,7 @@ void documents_remove(struct http_request *r) {
     struct err e = {0};
     struct docs *d;
     struct buf out;
-    const char *name, *collection;
+    const char *name = "", *collection = "";
     int rc = docs_of(r, &d, &e);
     if (!rc) rc = name_of(r, &name, &e);
     if (!rc) rc = collection_of(r, "default", &collection, &e);
@@ -144,6 +145,10 @@ void documents_remove(struct http_request *r) {
                     : err_set(&e, CHIMERE_ENOENT, "name: there is no '%.80s' in '%.64s'", name,
                               collection);
     else if (rc > 0) rc = store_doc_remove(s, collection, name, &e);
+    if (!rc && *name == '/') { /* the file stays on the disk */
+        const struct store_doc_root gone = {collection, name, .is_excluded = true};
+        rc = store_doc_root_put(s, &gone, &e);
+    }
     buf_init(&out, 4096);
     buf_puts(&out, "{\"object\":\"document.deleted\",\"deleted\":true}");
     answer(r, rc, &out, &e);

@@ -134,6 +134,14 @@
       "SELECT at_ms, input, response FROM answers WHERE owner = ?1 AND name = ?2 AND at_ms >= ?3") \
     X(ANSWER_DROP, "DELETE FROM answers WHERE owner = ?1 AND name = ?2")                           \
     X(DOC_VERSION, "SELECT n FROM doc_version")                                                    \
+    X(DOC_ROOT_LIST,                                                                               \
+      "SELECT collection, path, is_excluded FROM doc_roots WHERE collection = ?1 ORDER BY path")   \
+    X(DOC_ROOT_PUT,                                                                                \
+      "INSERT INTO doc_roots(collection, path, is_excluded) VALUES(?1,?2,?3)"                      \
+      " ON CONFLICT(collection, path) DO UPDATE SET is_excluded = ?3")                             \
+    X(DOC_ROOT_DROP,                                                                               \
+      "DELETE FROM doc_roots WHERE collection = ?1 AND (path = ?2 OR"                              \
+      " substr(path, 1, length(CAST(?2 AS TEXT)) + 1) = CAST(?2 AS TEXT) || '/')")                 \
     X(DOC_PASSAGES, "SELECT coalesce(max(id), 0) FROM doc_chunks")                                 \
     X(EXAMPLE_LIST, STORE_EXAMPLE_COLUMNS " WHERE ?1 IS NULL OR domain = ?1 ORDER BY id")          \
     X(EXAMPLE_ONE, STORE_EXAMPLE_COLUMNS " WHERE id = ?1")                                         \

@@ -130,6 +130,10 @@ const struct store_migration store_migrations[] = {
      "CREATE INDEX odo_memory_replaced ON odo_memory(replaced_by);"},
     {"the night whose files each answer used",
      "ALTER TABLE quality ADD COLUMN night INTEGER NOT NULL DEFAULT 0;"},
+    {"the folders of documents",
+     "CREATE TABLE doc_roots("
+     "  collection TEXT NOT NULL, path TEXT NOT NULL, is_excluded INTEGER NOT NULL,"
+     "  PRIMARY KEY(collection, path)) STRICT;"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

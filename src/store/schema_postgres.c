@@ -96,6 +96,9 @@ static const struct store_migration rows[] = {
      "CREATE INDEX odo_memory_replaced ON odo_memory(replaced_by);"},
     {"the night whose files each answer used",
      "ALTER TABLE quality ADD COLUMN night BIGINT NOT NULL DEFAULT 0;"},
+    {"the folders of documents",
+     "CREATE TABLE doc_roots(collection" TEXT "path" TEXT "is_excluded" INT
+     "  PRIMARY KEY(collection, path));"},
 };
 /* clang-format on */
 enum { N_ROW = sizeof rows / sizeof *rows };

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# night_reindex: changed documents are read again and deleted ones forgotten, without a record of a night.
+# night_reindex: changed and new documents are read and deleted ones forgotten, without a record of a night.
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-needs python3
+needs python3 curl
+
+trap 'stop_server; rm -rf "$work"' EXIT
 
 night() { "$CHIMERE" night "$@" --night-dir nights; }
 found() { "$CHIMERE" odo docs --db day.db; }
@@ -17,7 +19,7 @@ echo 'On a disk that is not always there.' >other/place/d.txt
 "$CHIMERE" odo index other --collection second --db day.db >/dev/null
 run=(run -m nano --db day.db -q --steps reindex)
 night "${run[@]}" >same
-grep -q 'reindex .*2 collections: 4 files looked at, 0 read again, 0 forgotten' same || fail "unchanged: $(cat same)"
+grep -q 'reindex .*2 collections: 4 files looked at, 0 read again, 0 new, 0 forgotten' same || fail "unchanged: $(cat same)"
 text() { python3 -c 'import sqlite3; print(*(r[0] for r in sqlite3.connect("day.db").execute("SELECT body FROM doc_fts")))'; }
 text | grep -q white || fail "the index has no text: $(text)"
 
@@ -28,14 +30,36 @@ night "${run[@]}" --dry-run >dry
 grep -q 'not done: a dry run' dry || fail "dry run: $(cat dry)"
 text | grep -q white || fail "a dry run changed the index"
 night "${run[@]}" >ran
-grep -q '2 files looked at, 1 read again, 1 forgotten, 1 left' ran || fail "changed: $(cat ran)"
+grep -q '2 files looked at, 1 read again, 0 new, 1 forgotten, 1 left' ran || fail "changed: $(cat ran)"
 text >now
 if ! grep -q green now || grep -qE 'white|blue' now; then fail "the index is old: $(cat now)"; fi
 grep -q 'not always there' now || fail "a file whose disk may not be mounted was forgotten"
+# new files of a folder that was indexed are found, also in new folders; those beside a single file are not
+mkdir -p papers/new alone
+echo 'The lighthouse of Orin is violet.' >papers/new/e.txt
+echo 'The lighthouse of Pell is orange.' >alone/one.txt
+echo 'The lighthouse of Quay is secret.' >alone/two.txt
+echo x >papers/program.bin
+"$CHIMERE" odo index alone/one.txt --db day.db >/dev/null
+night "${run[@]}" >ran
+grep -q '4 files looked at, 0 read again, 1 new, 0 forgotten' ran || fail "new: $(cat ran)"
+text >now
+if ! grep -q violet now || grep -q secret now; then fail "new files: $(cat now)"; fi
+night "${run[@]}" >ran
+grep -q '4 files looked at, 0 read again, 0 new, 0 forgotten' ran || fail "twice: $(cat ran)"
+# a file that the owner removes from the index stays away, until it is indexed by name
+where=$(python3 -c 'import os; print(os.path.realpath("papers/new/e.txt"))')
+start_server --db day.db
+curl -sf -m 60 -G -X DELETE "$url/chimere/v1/documents" --data-urlencode "name=$where" >/dev/null || fail "remove: $(cat said)"
+stop_server
+night "${run[@]}" >ran
+grep -q '0 read again, 0 new, 0 forgotten' ran || fail "a removed file came back: $(cat ran)"
+"$CHIMERE" odo index papers/new/e.txt --db day.db >/dev/null
+text | grep -q violet || fail "indexed by name: $(text)"
 python3 - <<'PY'
 import sqlite3
 rows = sqlite3.connect("day.db").execute("SELECT kind, name, state FROM jobs").fetchall()
-assert rows.count(("reindex", "default", "done")) == 2 and rows.count(("reindex", "second", "done")) == 2, rows
+assert rows.count(("reindex", "default", "done")) == 5 and rows.count(("reindex", "second", "done")) == 5, rows
 PY
 night status | grep -q '^nights *0$' || fail "upkeep left a record: $(night status)"
 night schedule | grep -q '^reindex *6h ' || fail "schedule: $(night schedule)"

@@ -234,7 +234,7 @@ static void memories_follow_their_key(void **state) {
     store_close(s);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     static const char before[] =
-        "ALTER TABLE quality DROP COLUMN night;"
+        "DROP TABLE doc_roots; ALTER TABLE quality DROP COLUMN night;"
         "DROP INDEX odo_memory_replaced; ALTER TABLE odo_memory DROP COLUMN replaced_by;"
         "DROP INDEX quality_owner; ALTER TABLE quality DROP COLUMN owner;"
         "DROP TABLE answers; DROP TABLE conversations; DROP TABLE conversation_items; DROP TABLE "
