@@ -71,6 +71,28 @@ wait_for_mode ultra "the night again"
 cmp nights/live/limits.json first || fail "the rollback is not bit for bit"
 stop_server
 
+# a damaged file: the server starts, says so, and decides as without a night
+object=nights/objects/$(sha256sum first | cut -d' ' -f1)
+printf 'x' >"$object"
+start_server --db day.db --night --night-dir nights --night-items 1
+wait_for_mode fast "with damaged limits"
+grep -q 'damaged' said || fail "a damaged file without a word: $(cat said)"
+stop_server
+cp first "$object"
+
+# a night that is killed: the server starts with what was promoted last
+"$CHIMERE" night "${run[@]}" --night-dir nights >/dev/null 2>&1 & # not night(): its shell would be killed instead
+child=$!
+for ((i = 0; i < 300; i++)); do
+    [ ! -e nights/try ] || break
+    sleep 0.02
+done
+kill -KILL "$child" 2>/dev/null || true
+wait "$child" 2>/dev/null || true
+start_server --db day.db --night --night-dir nights --night-items 1
+wait_for_mode ultra "after a killed night"
+stop_server
+
 # who scored some of the answers may take the limits away
 night forget --user bob --db day.db >/dev/null
 [ ! -e nights/live/limits.json ] || fail "forget left the limits"
