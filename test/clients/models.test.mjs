@@ -25,8 +25,13 @@ const states = async () => {
 };
 
 test("all are listed, none of the others is loaded", async () => {
-    const ids = [];
-    for await (const m of client.models.list()) ids.push(m.id);
+    const ids = [], sees = {};
+    for await (const m of client.models.list()) {
+        ids.push(m.id);
+        sees[m.id] = m.meta?.vision;
+    }
+    assert.equal(sees["chimere-nano"], false);
+    assert.equal(sees.second, undefined); // not known before it is loaded
     for (const id of ["chimere-nano", "second", "third"]) assert.ok(ids.includes(id), ids.join());
     assert.deepEqual(await states(), { second: "listed", third: "listed" });
 });

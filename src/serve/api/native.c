@@ -244,7 +244,8 @@ static void put_model(const struct server *s, const struct backend *b, const cha
     }
     buf_printf(out, ",\"meta\":{\"n_vocab\":%u", tok_n_vocab(b->model->tok));
     if (b->model->engine) /* otherwise it is loaded on demand, and /v1/status reports its state */
-        buf_printf(out, ",\"n_ctx\":%lld", (long long)engine_ctx(b->model->engine));
+        buf_printf(out, ",\"n_ctx\":%lld,\"vision\":%s", (long long)engine_ctx(b->model->engine),
+                   b->model->vision ? "true" : "false");
     buf_puts(out, "}}");
 }
 
