@@ -66,9 +66,13 @@ export async function closeAll() {
     browser = undefined;
 }
 
+// Buttons of a screen beside the chat that nobody sees: those of a message show when the pointer is over it.
+const invisible = () => [...document.querySelectorAll(".screen button, dialog[open] button")].filter((b) => b.getClientRects().length && !b.checkVisibility({ opacityProperty: true, visibilityProperty: true })).map((b) => b.textContent || b.ariaLabel);
+
 // No serious or critical fault. The rules run in a world of their own: the page's policy allows no script of others.
 export async function accessible(page, where) {
     await page.evaluate(() => Promise.allSettled(document.getAnimations().filter((a) => a.effect.getComputedTiming().endTime !== Infinity).map((a) => a.finished))); // colours at rest
+    assert.deepEqual(await page.evaluate(invisible), [], `${where}: buttons that cannot be seen`);
     const session = await page.context().newCDPSession(page);
     const { frameTree } = await session.send("Page.getFrameTree");
     const { executionContextId } = await session.send("Page.createIsolatedWorld", { frameId: frameTree.frame.id });

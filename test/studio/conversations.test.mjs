@@ -69,6 +69,9 @@ test("search, pin, rename, delete", async () => {
     await menu(page, "Second", "Pin");
     await page.getByRole("heading", { name: "Pinned" }).waitFor();
     assert.equal((await get("/v1/conversations")).data[0].title, "Second");
+    await ask(page, "What is 2 plus 2?"); // a new conversation comes below those that are pinned
+    await entry(page, "What is 2 plus 2?").waitFor();
+    assert.deepEqual((await page.locator(".entries .group").allInnerTexts()).slice(0, 2), ["Pinned", "Today"]);
     await menu(page, "Second", "Rename");
     await page.getByRole("textbox", { name: "Rename" }).fill("Best of all");
     await page.keyboard.press("Enter");
@@ -89,7 +92,7 @@ async function take(page, file, n) {
     const stored = n && page.waitForResponse((r) => r.request().method() === "POST" && r.url().endsWith("/v1/conversations"));
     await page.locator("dialog input[type=file]").setInputFiles(file);
     await stored;
-    await page.getByText(n === null ? /no conversations that can be read/ : `${n} conversations imported`).waitFor();
+    await page.getByText(n === null ? /no conversations that can be read/ : new RegExp(`^${n} conversations? imported`)).waitFor();
     await page.keyboard.press("Escape");
 }
 async function itemsOf(title) {

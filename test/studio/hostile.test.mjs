@@ -141,7 +141,9 @@ test("a key that was revoked is asked for again", async () => {
         await refused({ authorization: `Bearer ${key}` });
         await page.getByRole("textbox", { name: "Message", exact: true }).fill("hello");
         await page.keyboard.press("Enter");
-        await page.getByRole("dialog").filter({ hasText: "asks for a key" }).waitFor();
+        const dialog = page.getByRole("dialog").filter({ hasText: "asks for a key" });
+        await dialog.getByRole("alert").filter({ hasText: "does not accept the key" }).waitFor();
+        await page.waitForFunction(() => document.activeElement?.matches("dialog input[name=key]"));
         await accessible(page, "key dialog");
         await shot(page, "key-revoked");
     } finally {
@@ -231,6 +233,9 @@ test("files: a PDF through the server, text as it is; a source opens its passage
         { name: "plain.txt", mimeType: "text/plain", buffer: Buffer.from("Plain words") },
     ]);
     await page.locator(".composer .chip").nth(1).waitFor();
+    await page.locator(".composer input[type=file]").setInputFiles([{ name: "cat.png", mimeType: "image/png", buffer: Buffer.from("not looked at") }]);
+    await page.getByText("cat.png: odo reads text only").waitFor();
+    assert.equal(await page.locator(".composer .chip").count(), 2);
     odo = { step: "sources", data: [{ n: 1, kind: "document", title: "Lighthouse", where: "notes.md", line: 3, page: 0, text: "The keeper is Ingrid." }] };
     await answered(page, "Ingrid [1].");
     odo = null;

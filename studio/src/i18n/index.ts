@@ -16,8 +16,13 @@ effect(() => {
 });
 
 export function t(word: Word, values?: Record<string, string | number>): string {
-    const text = all[language.value][word] ?? en[word];
+    const one = values && String(values.n) === "1" ? all[language.value][`${word}.one` as Word] : undefined;
+    const text = one ?? all[language.value][word] ?? en[word];
     return values ? text.replace(/\{(\w+)\}/g, (_, name) => String(values[name] ?? "")) : text;
+}
+// A word that the server says and that has a name here; else the word itself.
+export function named(kind: "v" | "is", word: string): string {
+    return all[language.value][`${kind}.${word}` as Word] ?? word.replace(/_/g, " ");
 }
 export function number(n: number, digits = 0): string {
     return n.toLocaleString(language.value, { maximumFractionDigits: digits });

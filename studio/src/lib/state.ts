@@ -8,7 +8,7 @@ import { Tree, newId, type Attachment, type Turn } from "./tree";
 
 export interface Model {
     id: string;
-    meta?: { n_ctx?: number; n_vocab?: number };
+    meta?: { n_ctx?: number; n_vocab?: number; vision?: boolean };
 }
 export interface Conversation {
     id: string;
@@ -53,6 +53,7 @@ const saved = new Set<string>(); // turns of the current conversation that the s
 const tabs = "BroadcastChannel" in window ? new BroadcastChannel("chimere") : null; // of this browser
 
 export const model = computed(() => chat.value.model || models.value.find((m) => m.id === "odo")?.id || models.value[0]?.id || "");
+export const sees = computed(() => models.value.find((m) => m.id === model.value)?.meta?.vision !== false); // images
 
 let noticeTimer = 0;
 export function say(text: string): void {
@@ -204,13 +205,20 @@ document.addEventListener("visibilitychange", () => {
     if (document.visibilityState === "visible") void catchUp();
 });
 
+// The list with this one first of its kind, as the server orders it: those that are pinned, then the others.
+function newest(c: Conversation): Conversation[] {
+    const rest = conversations.value.filter((x) => x.id !== c.id);
+    const at = c.pinned ? 0 : rest.filter((x) => x.pinned).length;
+    return [...rest.slice(0, at), c, ...rest.slice(at)];
+}
+
 async function ensure(first: string): Promise<void> {
     if (current.value || !keeps.value) return;
     const title = first.replace(/\s+/g, " ").trim().slice(0, 60) || t("chat.untitled");
     try {
         const c = await post<Conversation>("/v1/conversations", { title, settings: chat.value });
         current.value = c;
-        conversations.value = [c, ...conversations.value];
+        conversations.value = newest(c);
         history.replaceState(null, "", `#/c/${c.id}`);
     } catch (e) {
         if (e instanceof ApiError && e.status === 404) keeps.value = false;
@@ -240,7 +248,7 @@ async function storeNow(turn: Turn): Promise<void> {
     const missed = versionOf(res) !== c.version + 1;
     const now = { ...c, updated_at: Math.floor(Date.now() / 1000), version: missed ? c.version : versionOf(res) };
     if (current.value?.id === c.id) current.value = now;
-    conversations.value = [now, ...conversations.value.filter((x) => x.id !== c.id)];
+    conversations.value = newest(now);
     changed();
     if (missed) await catchUp();
 }

@@ -54,7 +54,8 @@ function said(form: HTMLFormElement): Record<string, string | number> {
     return out;
 }
 
-const usage = (u: Usage) => t("admin.usage", { n: number(u.requests), tokens: number(u.prompt + u.generated) });
+const narrow = new Set<Word>(["admin.name", "admin.state"]); // columns that a phone shows
+const usage = (u: Usage) => (u.requests ? t("admin.usage", { n: number(u.requests), tokens: number(u.prompt + u.generated) }) : "–");
 function Row({ k, load, edit }: { k: Key; load: () => void; edit: () => void }) {
     const [asked, setAsked] = useState(false);
     const revoke = async () => {
@@ -67,16 +68,16 @@ function Row({ k, load, edit }: { k: Key; load: () => void; edit: () => void }) 
         }
         load();
     };
-    const amount = (n: number) => (n ? number(n) : t("admin.none"));
+    const held = limits.filter((l) => k[l]).map((l) => t(`admin.${l}.of`, { n: number(k[l]) }));
     return (
         <tr>
             <th scope="row">{k.name}</th>
             <td class={k.state === "valid" ? "" : "bad"}>{t(`admin.state.${k.state}`)}</td>
-            <td>{t(`admin.role.${k.role}`)}</td>
-            {limits.map((l) => <td class="number" key={l}>{amount(k[l])}</td>)}
-            <td>{k.expires_ms ? when(k.expires_ms) : t("admin.never")}</td>
-            <td>{usage(k.today)}</td>
-            <td>{usage(k.month)}</td>
+            <td class="wide-only">{t(`admin.role.${k.role}`)}</td>
+            <td class="wide-only">{held.length ? held.map((l) => <div key={l}>{l}</div>) : t("admin.none")}</td>
+            <td class="wide-only">{k.expires_ms ? when(k.expires_ms) : t("admin.never")}</td>
+            <td class="wide-only">{usage(k.today)}</td>
+            <td class="wide-only">{usage(k.month)}</td>
             <td>
                 {k.state === "revoked" ? null : asked ? (
                     <span class="row">
@@ -158,14 +159,14 @@ function Keys() {
     });
     useEffect(load, []);
     if (!list || typeof list === "string") return <p class="quiet">{list ?? t("loading")}</p>;
-    const heads: Word[] = ["admin.name", "admin.state", "admin.role", "admin.active", "admin.per_minute", "admin.tokens_per_day", "admin.expires", "admin.today", "admin.month"];
+    const heads: Word[] = ["admin.name", "admin.state", "admin.role", "admin.limits", "admin.expires", "admin.today", "admin.month"];
     return (
         <>
             {list.data.length ? (
                 <div class="table-box" tabIndex={0} role="region" aria-label={t("admin.keys")}>
                     <table>
                         <thead>
-                            <tr>{heads.map((w, i) => <th scope="col" key={w} class={i > 2 && i < 6 ? "number" : ""}>{t(w)}</th>)}<th scope="col"><span class="offscreen">{t("admin.change")}</span></th></tr>
+                            <tr>{heads.map((w) => <th scope="col" key={w} class={narrow.has(w) ? "" : "wide-only"}>{t(w)}</th>)}<th scope="col"><span class="offscreen">{t("admin.change")}</span></th></tr>
                         </thead>
                         <tbody>{list.data.map((k) => <Row key={k.identity} k={k} load={load} edit={() => setEdited(k)} />)}</tbody>
                     </table>

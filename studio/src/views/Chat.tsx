@@ -35,7 +35,7 @@ function Welcome() {
             <p class="quiet">{t("welcome.about", { model: model.value })}</p>
             <ul>
                 {tips.map((tip) => (
-                    <li key={tip}>{t(tip)}</li>
+                    <li key={tip} class={tip === "welcome.two" ? "with-keys" : undefined}>{t(tip)}</li>
                 ))}
             </ul>
             {keeps.value ? null : <p class="quiet">{t("welcome.forgets")}</p>}

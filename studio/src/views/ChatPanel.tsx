@@ -58,7 +58,7 @@ export function ChatPanel({ close }: { close: () => void }) {
             <div class="grid-2">
                 {numbers.map(([name, min, max, step]) => (
                     <label class="field" key={name}>
-                        <span>{name.replace("_", " ")}</span>
+                        <span>{t(`chat.${name}` as Word)}</span>
                         <input
                             type="number"
                             min={min}

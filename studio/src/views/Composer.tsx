@@ -5,7 +5,7 @@ import { bytes, t } from "../i18n";
 import { endRecording, hosts, listen, recording } from "../lib/audio";
 import { attach } from "../lib/files";
 import { follow, hush } from "../lib/speech";
-import { ask, current, failed, path, say, stop, tree, writing } from "../lib/state";
+import { ask, current, failed, model, path, say, sees, stop, tree, writing } from "../lib/state";
 import { keep, kept, settings } from "../lib/settings";
 import type { Attachment } from "../lib/tree";
 import { Icon, IconButton } from "./icons";
@@ -59,6 +59,7 @@ export function Composer() {
     const add = async (list: Iterable<File>) => {
         for (const file of list) {
             try {
+                if (file.type.startsWith("image/") && !sees.value) throw new Error(t("file.blind", { name: file.name, model: model.value }));
                 const a = await attach(file);
                 setFiles((before) => [...before, a]);
             } catch (e) {

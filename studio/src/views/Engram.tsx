@@ -81,7 +81,7 @@ function Look({ tables }: { tables: string[] }) {
                     <ol class="steps" aria-label={t("engram.next")}>
                         {seen.next.map((h, i) => (
                             <li key={i}>
-                                <span class="quiet">{t("engram.hit", { order: h.order, count: number(h.count, 1), source: h.source })}</span>
+                                <span class="quiet">{t("engram.hit", { order: h.order, n: number(h.count, 1), source: h.source })}</span>
                                 <dl>{h.next.map((x, k) => <div key={k}><dt>{number(x.share * 100)} %</dt><dd><code>{x.text}</code></dd></div>)}</dl>
                             </li>
                         ))}
@@ -106,16 +106,16 @@ export function Engram() {
             {tables.length ? (
                 <div class="table-box" tabIndex={0} role="region" aria-label={t("engram")}>
                     <table>
-                        <thead><tr><th scope="col">{t("engram.table")}</th><th scope="col" class="number">{t("engram.size")}</th><th scope="col" class="number">{t("engram.contexts")}</th><th scope="col" class="number">{t("engram.documents")}</th><th scope="col">{t("engram.sources")}</th><th scope="col"><span class="offscreen">{t("engram.change")}</span></th></tr></thead>
+                        <thead><tr><th scope="col">{t("engram.table")}</th><th scope="col" class="number">{t("engram.size")}</th><th scope="col" class="number wide-only">{t("engram.contexts")}</th><th scope="col" class="number wide-only">{t("engram.documents")}</th><th scope="col" class="wide-only">{t("engram.sources")}</th><th scope="col"><span class="offscreen">{t("engram.change")}</span></th></tr></thead>
                         <tbody>
                             {tables.map((x) => (
                                 <tr key={x.name}>
                                     <th scope="row">{x.name}</th>
                                     <td class="number">{bytes(x.bytes ?? 0)}</td>
-                                    <td class="number">{number(x.contexts ?? 0)}</td>
-                                    <td class="number">{number(x.documents ?? 0)}</td>
-                                    <td class={x.error ? "bad" : ""}>{x.error ?? x.sources?.join(", ")}</td>
-                                    <td><button type="button" class="button" aria-label={t("engram.delete", { name: x.name })} onClick={() => void drop(x.name)}>{t("engram.change")}</button></td>
+                                    <td class="number wide-only">{number(x.contexts ?? 0)}</td>
+                                    <td class="number wide-only">{number(x.documents ?? 0)}</td>
+                                    <td class={x.error ? "bad" : "wide-only"}>{x.error ?? x.sources?.join(", ")}</td>
+                                    <td class="number"><button type="button" class="button" aria-label={t("engram.delete", { name: x.name })} onClick={() => void drop(x.name)}>{t("engram.change")}</button></td>
                                 </tr>
                             ))}
                         </tbody>

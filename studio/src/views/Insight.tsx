@@ -1,6 +1,6 @@
 // Insight.tsx: what the server does now, what it did, how the orchestrator decided, and what nights have learned.
 import { useEffect, useState } from "preact/hooks";
-import { number, t, when, type Word } from "../i18n";
+import { named, number, t, when, type Word } from "../i18n";
 import { maybe, post, send } from "../lib/api";
 import { shown } from "../lib/artifacts";
 import { failed, say } from "../lib/state";
@@ -55,7 +55,7 @@ interface Night {
 }
 const KEPT = 90; // points of the line, one every two seconds
 
-function Live() {
+function Live({ closed }: { closed: () => void }) {
     const [now, setNow] = useState<Status | null | undefined>(undefined);
     const [speeds, setSpeeds] = useState<number[]>([]);
     useEffect(() => {
@@ -65,7 +65,7 @@ function Live() {
             const s = await maybe<Status>("/v1/status").catch(() => undefined);
             if (s === undefined) return;
             setNow(s);
-            if (!s) return;
+            if (!s) return closed();
             const at = performance.now();
             if (last) {
                 const speed = (Math.max(0, s.tokens.generated - last.n) / (at - last.at)) * 1000;
@@ -77,16 +77,16 @@ function Live() {
         const timer = window.setInterval(() => void look(), 2000);
         return () => clearInterval(timer);
     }, []);
-    if (now === null) return <p class="quiet">{t("admin.only")}</p>;
     if (!now) return <p class="quiet">{t("loading")}</p>;
-    const sum = (pick: (m: Status["models"][0]) => number) => now.models.reduce((n, m) => n + pick(m), 0);
+    const engines = now.models.filter((m) => !/^odo(:|$)/.test(m.name)); // odo answers with one of them
+    const sum = (pick: (m: Status["models"][0]) => number) => (engines.length ? engines : now.models).reduce((n, m) => n + pick(m), 0);
     const prompt = now.tokens.prompt;
     return (
         <>
             <dl class="tiles">
                 <Tile name={t("insight.running")} value={`${sum((m) => m.running)} / ${sum((m) => m.slots)}`} note={t("insight.waiting", { n: sum((m) => m.waiting) })} />
                 <Tile name={t("insight.speed")} value={number(speeds.at(-1) ?? 0, 1)} note={t("insight.per.second")} />
-                <Tile name={t("insight.answers")} value={number(now.requests.ok)} note={t("insight.failed", { n: now.requests.failed + now.requests.refused + now.requests.busy })} />
+                <Tile name={t("insight.answers")} value={number(now.ttft?.count ?? 0)} note={t("insight.failed", { n: now.requests.failed + now.requests.refused + now.requests.busy })} />
                 <Tile name={t("insight.tokens")} value={number(now.tokens.generated)} note={t("insight.prompt", { n: number(prompt) })} />
                 <Tile name={t("insight.cached")} value={prompt ? `${number((now.tokens.cached / prompt) * 100)} %` : "–"} />
                 <Tile name={t("insight.first")} value={now.ttft ? `${number(now.ttft.p50_ms)} ms` : "–"} note={now.ttft ? t("insight.p95", { n: number(now.ttft.p95_ms) }) : undefined} />
@@ -98,37 +98,59 @@ function Live() {
     );
 }
 
+// Where the time of a request went, against the longest of the list.
+function Times_({ r, most }: { r: Request; most: number }) {
+    const parts = [r.queue_ms, r.prefill_ms, r.decode_ms];
+    const sum = parts.reduce((n, x) => n + x, 0);
+    const speed = r.decode_ms > 0 && r.generated > 1 ? ` · ${t("figures.speed", { n: number((r.generated / r.decode_ms) * 1000) })}` : "";
+    const said = t("insight.times", { queue: number(r.queue_ms), prefill: number(r.prefill_ms), decode: number(r.decode_ms) });
+    let at = 0;
+    return (
+        <div class="times" title={said}>
+            <svg viewBox="0 0 1000 10" preserveAspectRatio="none" role="img" aria-label={said}>
+                {parts.map((n, i) => {
+                    const x = (at / most) * 1000;
+                    at += n;
+                    return <rect key={i} x={x} width={(n / most) * 1000} height="10" class={`fill-${i + 1}`} />;
+                })}
+            </svg>
+            <span class="quiet">{number(sum)} ms{speed}</span>
+        </div>
+    );
+}
+
 function Requests() {
     const [list, setList] = useState<{ data: Request[]; is_recorded: boolean } | null | undefined>(undefined);
     const load = () => void maybe<{ data: Request[]; is_recorded: boolean }>("/chimere/v1/requests?limit=50").then(setList).catch(failed);
     useEffect(load, []);
     if (!list) return <p class="quiet">{list === null ? t("admin.only") : t("loading")}</p>;
+    const most = Math.max(1, ...list.data.map((r) => r.queue_ms + r.prefill_ms + r.decode_ms));
     if (!list.data.length) return <p class="quiet">{list.is_recorded ? t("insight.requests.none") : t("insight.requests.off")}</p>;
     return (
         <>
             <div class="table-box" tabIndex={0} role="region" aria-label={t("insight.requests")}>
                 <table>
                     <thead>
-                        <tr>{(["insight.when", "insight.api", "model", "insight.end", "insight.prompt.tokens", "insight.cached", "insight.generated", "insight.queue", "insight.prefill", "insight.decode"] as Word[]).map((w, i) => <th scope="col" key={w} class={i > 3 ? "number" : ""}>{t(w)}</th>)}</tr>
+                        <tr>{(["insight.when", "insight.api", "model", "insight.end", "insight.prompt.tokens", "insight.generated", "insight.time"] as Word[]).map((w, i) => <th scope="col" key={w} class={`${i > 3 && i < 6 ? "number" : ""} ${i === 1 || i === 3 || i === 4 ? "wide-only" : ""}`}>{t(w)}</th>)}</tr>
                     </thead>
                     <tbody>
                         {list.data.map((r) => (
                             <tr key={r.id}>
-                                <th scope="row">{when(r.at_ms)}</th>
-                                <td>{r.api}</td>
-                                <td>{r.model}</td>
-                                <td class={r.status >= 400 ? "bad" : ""}>{r.status >= 400 ? r.status : r.finish}</td>
-                                <td class="number">{number(r.prompt)}</td>
-                                <td class="number">{number(r.cached)}</td>
+                                <th scope="row" class="line-whole">{when(r.at_ms)}</th>
+                                <td class="wide-only">{r.api.replace(/^\/v1\//, "")}</td>
+                                <td class="line-whole">{r.model}</td>
+                                <td class={`wide-only ${r.status >= 400 ? "bad" : ""}`}>{r.status >= 400 ? r.status : named("is", r.finish)}</td>
+                                <td class="number wide-only">{number(r.prompt)}{r.cached ? <div class="quiet">{t("insight.cached.of", { n: number(r.cached) })}</div> : null}</td>
                                 <td class="number">{number(r.generated)}</td>
-                                <td class="number">{number(r.queue_ms)}</td>
-                                <td class="number">{number(r.prefill_ms)}</td>
-                                <td class="number">{number(r.decode_ms)}</td>
+                                <td><Times_ r={r} most={most} /></td>
                             </tr>
                         ))}
                     </tbody>
                 </table>
             </div>
+            <ul class="legend">
+                {(["insight.queue", "insight.prefill", "insight.decode"] as Word[]).map((w, i) => <li key={w}><span class={`dot fill-${i + 1}`} />{t(w)}</li>)}
+            </ul>
             <p><button type="button" class="button" onClick={load}>{t("insight.again")}</button></p>
         </>
     );
@@ -138,13 +160,13 @@ function DecisionCard({ d }: { d: Decision }) {
     const [open, setOpen] = useState(false);
     const r = d.record ?? {};
     const list = (x: unknown): Record<string, any>[] => (Array.isArray(x) ? x.filter((v) => v && typeof v === "object") : []);
-    const { decision, enrich, sources, tools, steps, ...rest } = r;
+    const { decision, enrich, sources, tools, steps, answer: _, ...rest } = r;
     return (
         <li class="card">
             <details class="fold" onToggle={(e) => setOpen(e.currentTarget.open)}>
                 <summary>
                     <strong>{d.route}</strong>
-                    <span class="quiet">{when(d.at_ms)} · {d.pipeline} · {d.mode} · {t("tool.ok", { ms: number(d.ms) })}</span>
+                    <span class="quiet">{when(d.at_ms)} · {d.pipeline} · {named("is", d.mode)} · {t("tool.ok", { ms: number(d.ms) })}</span>
                     {d.failed ? <span class="bad">{t("tool.failed")}</span> : null}
                 </summary>
                 {open ? (
@@ -222,7 +244,7 @@ function Nights() {
                             {(n.steps ?? []).map((s) => (
                                 <li key={s.name}>
                                     <strong>{s.name}</strong> <span class={s.promoted ? "good" : "quiet"}>{s.promoted ? t("night.promoted") : (s.why ?? t("night.refused"))}</span>
-                                    {s.target ? <Values of={s.target} /> : null}
+                                    {s.target ? <p class="quiet">{t("night.gain", { gain: number(s.target.gain ?? 0, 3), low: number(s.target.low ?? 0, 3), high: number(s.target.high ?? 0, 3), n: number(s.target.n ?? 0) })}</p> : null}
                                 </li>
                             ))}
                         </ol>
@@ -235,10 +257,12 @@ function Nights() {
 }
 
 export default function Insight() {
+    const [isOpen, setOpen] = useState(true);
+    if (!isOpen) return <Screen title={t("screen.insight")}><p class="quiet">{t("admin.only")}</p></Screen>;
     return (
         <Screen title={t("screen.insight")}>
             <h2>{t("insight.now")}</h2>
-            <Live />
+            <Live closed={() => setOpen(false)} />
             <h2>{t("nights")}</h2>
             <p class="quiet">{t("nights.about")}</p>
             <Nights />

@@ -1,6 +1,6 @@
 // Knowledge.tsx: what the server knows of its owner: documents, and facts that it was told.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { bytes, number, t } from "../i18n";
+import { bytes, named, number, t } from "../i18n";
 import { ApiError, get, maybe, post, remove, upload } from "../lib/api";
 import { failed, say } from "../lib/state";
 import { filesOf } from "../lib/files";
@@ -124,7 +124,7 @@ function Search() {
             </form>
             {found ? (
                 <div aria-live="polite">
-                    <p class="quiet">{found.data.length ? t("docs.found", { n: found.data.length, how: found.ranking, c: number(found.coverage * 100) }) : t("side.none")}</p>
+                    <p class="quiet">{found.data.length ? t("docs.found", { n: found.data.length, how: named("is", found.ranking), c: number(found.coverage * 100) }) : t("side.none")}</p>
                     <ol class="cards" aria-label={t("docs.results")}>
                         {found.data.map((h, i) => (
                             <li class="card" key={i}>
@@ -170,15 +170,15 @@ function Documents() {
                 <div class="table-box" tabIndex={0} role="region" aria-label={t("docs")}>
                     <table>
                         <thead>
-                            <tr><th scope="col">{t("docs.name")}</th><th scope="col" class="number">{t("docs.size")}</th><th scope="col" class="number">{t("docs.chunks")}</th><th scope="col">{t("docs.collection")}</th><th scope="col"><span class="offscreen">{t("side.delete")}</span></th></tr>
+                            <tr><th scope="col">{t("docs.name")}</th><th scope="col" class="number">{t("docs.size")}</th><th scope="col" class="number wide-only">{t("docs.chunks")}</th><th scope="col" class="wide-only">{t("docs.collection")}</th><th scope="col"><span class="offscreen">{t("side.delete")}</span></th></tr>
                         </thead>
                         <tbody>
                             {docs.data.slice(0, 500).map((d) => (
                                 <tr key={`${d.collection}/${d.name}`}>
                                     <th scope="row">{d.title}{d.title === d.name ? null : <span class="quiet"> {d.name}</span>}</th>
                                     <td class="number">{bytes(d.bytes)}</td>
-                                    <td class="number">{number(d.chunks)}</td>
-                                    <td>{d.collection}</td>
+                                    <td class="number wide-only">{number(d.chunks)}</td>
+                                    <td class="wide-only">{d.collection}</td>
                                     <td class="number"><IconButton icon="trash" name={t("docs.delete", { name: d.title })} act={() => void drop(d)} /></td>
                                 </tr>
                             ))}

@@ -68,19 +68,19 @@ function Serving({ status, load }: { status: Status | null; load: () => void }) 
             <div class="table-box" tabIndex={0} role="region" aria-label={t("models.serving")}>
                 <table>
                     <thead>
-                        <tr><th scope="col">{t("model")}</th><th scope="col">{t("models.state")}</th><th scope="col" class="number">{t("models.context")}</th><th scope="col" class="number">{t("models.memory")}</th><th scope="col"><span class="offscreen">{t("models.change")}</span></th></tr>
+                        <tr><th scope="col">{t("model")}</th><th scope="col">{t("models.state")}</th><th scope="col" class="number wide-only">{t("models.context")}</th><th scope="col" class="number wide-only">{t("models.memory")}</th><th scope="col"><span class="offscreen">{t("models.change")}</span></th></tr>
                     </thead>
                     <tbody>
-                        {models.value.map((m) => {
+                        {models.value.filter((m) => !m.id.startsWith("odo:")).map((m) => {
                             const row = rows.get(m.id);
                             const ctx = row?.n_ctx ?? m.meta?.n_ctx;
                             return (
                                 <tr key={m.id}>
                                     <th scope="row">{m.id}{row?.error ? <p class="error">{row.error}</p> : null}</th>
                                     <td>{busy === m.id ? t("loading") : row ? t(row.state === "ready" ? "models.ready" : row.state === "failed" ? "models.failed" : row.state === "loading" ? "loading" : "models.listed") : t("models.ready")}</td>
-                                    <td class="number">{ctx ? number(ctx) : ""}</td>
-                                    <td class="number">{row?.bytes ? bytes(row.bytes) : ""}</td>
-                                    <td class="number actions">
+                                    <td class="number wide-only">{ctx ? number(ctx) : "–"}</td>
+                                    <td class="number wide-only">{row?.bytes ? bytes(row.bytes) : "–"}</td>
+                                    <td class="number">
                                         {m.meta?.n_vocab && (!row || row.state === "ready") ? (
                                             <button type="button" class="button" aria-label={t("bench.this", { name: m.id })} onClick={() => measure(m.id)}>{t("bench.start")}</button>
                                         ) : null}
@@ -221,7 +221,7 @@ function Recommend({ pick }: { pick: (name: string) => void }) {
         <div class="table-box" tabIndex={0} role="region" aria-label={t("models.recommend")}>
             <table>
                 <thead>
-                    <tr><th scope="col">{t("model")}</th><th scope="col" class="number">{t("docs.size")}</th><th scope="col">{t("models.fit")}</th><th scope="col" class="number">{t("models.context")}</th><th scope="col" class="number">{t("models.decode")}</th><th scope="col">{t("models.good")}</th><th scope="col">{t("models.licence")}</th><th scope="col"><span class="offscreen">{t("models.pull")}</span></th></tr>
+                    <tr><th scope="col">{t("model")}</th><th scope="col" class="number">{t("docs.size")}</th><th scope="col">{t("models.fit")}</th><th scope="col" class="number wide-only">{t("models.context")}</th><th scope="col" class="number">{t("models.decode")}</th><th scope="col" class="wide-only">{t("models.good")}</th><th scope="col" class="wide-only">{t("models.licence")}</th><th scope="col"><span class="offscreen">{t("models.pull")}</span></th></tr>
                 </thead>
                 <tbody>
                     {list.models.map((m) => (
@@ -229,10 +229,10 @@ function Recommend({ pick }: { pick: (name: string) => void }) {
                             <th scope="row">{m.name}{m.name === list.best ? <span class="good"> {t("models.best")}</span> : null}</th>
                             <td class="number">{bytes(m.bytes)}</td>
                             <td class={m.fits ? "good" : "bad"}>{m.fits ? t("models.fits") : t("models.too.large")}</td>
-                            <td class="number">{m.fits ? number(m.n_ctx) : "–"}</td>
+                            <td class="number wide-only">{m.fits ? number(m.n_ctx) : "–"}</td>
                             <td class="number">{rate(m.decode_tok_s)}</td>
-                            <td>{m.good_at}</td>
-                            <td>{m.licence}</td>
+                            <td class="wide-only">{m.good_at}</td>
+                            <td class="wide-only">{m.licence}</td>
                             <td>{m.hub ? <IconButton icon="download" name={t("models.pull.this", { name: m.name })} act={() => pick(m.name)} /> : null}</td>
                         </tr>
                     ))}

@@ -23,9 +23,9 @@ function actions(): Action[] {
         ...screens.map((s) => ({ name: t(`screen.${s.name}` as Word), icon: s.icon, act: () => go(s.name === "chat" ? "#/" : `#/${s.name}`) })),
         { name: t("settings"), icon: "gear", act: () => (settingsOpen.value = true) },
         { name: t("chat.settings"), icon: "sliders", act: () => (panelOpen.value = true) },
-        ...(["light", "dark", "system"] as const).map((theme) => ({ name: `${t("settings.theme")}: ${t(`settings.theme.${theme}`)}`, icon: "moon" as const, act: () => change({ theme }) })),
-        ...(["en", "fr"] as const).map((language) => ({ name: `${t("settings.language")}: ${t(`settings.language.${language}`)}`, icon: "book" as const, act: () => change({ language }) })),
-        ...models.value.map((m) => ({ name: `${t("model")}: ${m.id}`, icon: "cube" as const, act: () => setChat({ model: m.id }) })),
+        ...(["light", "dark", "system"] as const).map((theme) => ({ name: t("pair", { name: t("settings.theme"), value: t(`settings.theme.${theme}`) }), icon: "moon" as const, act: () => change({ theme }) })),
+        ...(["en", "fr"] as const).map((language) => ({ name: t("pair", { name: t("settings.language"), value: t(`settings.language.${language}`) }), icon: "book" as const, act: () => change({ language }) })),
+        ...models.value.map((m) => ({ name: t("pair", { name: t("model"), value: m.id }), icon: "cube" as const, act: () => setChat({ model: m.id }) })),
         ...conversations.value.map((c) => ({ name: c.title || t("chat.untitled"), icon: "chat" as const, act: () => go(`#/c/${c.id}`) })),
     ];
 }

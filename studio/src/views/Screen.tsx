@@ -1,7 +1,7 @@
 // Screen.tsx: the frame of the screens beside the chat, and the parts that several of them use.
 import "../style/screens.css";
 import type { ComponentChildren } from "preact";
-import { number, t } from "../i18n";
+import { named, number, t } from "../i18n";
 import { drawer } from "../lib/route";
 import { IconButton } from "./icons";
 
@@ -58,19 +58,28 @@ export function Line({ name, values }: { name: string; values: number[] }) {
     const top = Math.max(...values, 1e-9);
     const points = values.map((v, i) => `${(i / Math.max(1, values.length - 1)) * 300},${58 - (v / top) * 54}`).join(" ");
     return (
-        <svg class="line" viewBox="0 0 300 60" preserveAspectRatio="none" role="img" aria-label={name}>
-            <polyline points={points} vector-effect="non-scaling-stroke" />
-        </svg>
+        <figure class="line-box">
+            <figcaption aria-hidden="true">{name}</figcaption>
+            <svg class="line" viewBox="0 0 300 60" preserveAspectRatio="none" role="img" aria-label={name}>
+                <polyline points={points} vector-effect="non-scaling-stroke" />
+            </svg>
+        </figure>
     );
 }
 
 // One step of a decision: its plain values side by side; what is deeper as text.
 export function Values({ of }: { of: Record<string, any> }) {
-    const show = (v: unknown) => (typeof v === "number" ? number(v, 3) : typeof v === "object" ? JSON.stringify(v) : String(v));
+    const show = (v: unknown): string => {
+        if (typeof v === "number") return number(v, 3);
+        if (typeof v === "boolean") return t(v ? "yes" : "no");
+        if (Array.isArray(v)) return v.map(show).join(", ");
+        if (v && typeof v === "object") return Object.entries(v).map(([k, x]) => `${named("v", k)} ${show(x)}`).join(", ");
+        return named("is", String(v));
+    };
     return (
         <dl>
             {Object.entries(of).filter(([, v]) => v !== null && !(Array.isArray(v) && !v.length)).map(([k, v]) => (
-                <div key={k}><dt>{k.replace(/_/g, " ")}</dt><dd>{show(v).slice(0, 600)}</dd></div>
+                <div key={k}><dt>{named("v", k)}</dt><dd>{show(v).slice(0, 600)}</dd></div>
             ))}
         </dl>
     );

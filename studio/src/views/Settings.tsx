@@ -1,6 +1,6 @@
 // Settings.tsx: appearance, language, the key, files of conversations.
 import { signal } from "@preact/signals";
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { t, type Word } from "../i18n";
 import { needsKey, readKey, useKey } from "../lib/api";
 import { importFile } from "../lib/exchange";
@@ -54,8 +54,12 @@ function Voices() {
     );
 }
 
-export function KeyForm({ done }: { done: () => void }) {
+export function KeyForm({ done, focus }: { done: () => void; focus?: boolean }) {
     const [remember, setRemember] = useState(false);
+    const field = useRef<HTMLInputElement>(null);
+    useEffect(() => {
+        if (focus) field.current?.select();
+    }, []);
     const submit = async (form: HTMLFormElement) => {
         useKey(((new FormData(form).get("key") as string) ?? "").trim(), remember);
         try {
@@ -75,7 +79,7 @@ export function KeyForm({ done }: { done: () => void }) {
         >
             <label class="field">
                 <span>{t("key")}</span>
-                <input name="key" type="password" autocomplete="off" defaultValue={readKey()} placeholder="sk-chimere-…" />
+                <input name="key" type="password" autocomplete="off" defaultValue={readKey()} placeholder="sk-chimere-…" ref={field} />
             </label>
             <label class="switch">
                 <input type="checkbox" checked={remember} onChange={(e) => setRemember(e.currentTarget.checked)} />
@@ -91,8 +95,9 @@ export function KeyForm({ done }: { done: () => void }) {
 export function KeyDialog() {
     return (
         <Dialog title={t("key.needed")} close={() => (needsKey.value = false)}>
+            {readKey() ? <p class="error" role="alert">{t("key.wrong")}</p> : null}
             <p class="quiet">{t("key.about")}</p>
-            <KeyForm done={() => (needsKey.value = false)} />
+            <KeyForm focus done={() => (needsKey.value = false)} />
         </Dialog>
     );
 }
@@ -103,7 +108,7 @@ export function SettingsDialog() {
         <Dialog title={t("settings")} close={() => (settingsOpen.value = false)}>
             <section>
                 <h3>{t("settings.look")}</h3>
-                <div class="grid-2">
+                <div class="grid-2 roomy">
                     <Choose name="theme" options={["system", "light", "dark"]} />
                     <Choose name="language" options={["system", "en", "fr"]} />
                 </div>
