@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { accessible, closeAll, open, serve, shot } from "./browser.mjs";
+import { accessible, ask, closeAll, open, serve, shot } from "./browser.mjs";
 
 let server;
 before(async () => {
@@ -42,6 +42,15 @@ test("a text becomes a table, which says what followed and knows its own words",
     assert.equal(json.next[0].count, 4);
     assert.equal(json.next[0].source, "greek");
     assert.ok((await look("zebras quietly vanish")).json.tokens.every((x) => x.share === 0));
+    await page.getByRole("link", { name: "Chat", exact: true }).click();
+    await ask(page, "What is 12 plus 30?");
+    await page.getByRole("button", { name: "What the tables know of it" }).click();
+    await page.getByRole("dialog").getByText(/The table knows [0-9]+ % of the tokens/).waitFor();
+    await page.getByRole("dialog").locator(".heat span").first().waitFor();
+    await accessible(page, "evidence");
+    await shot(page, "evidence");
+    await page.keyboard.press("Escape");
+    await page.getByRole("link", { name: "Knowledge", exact: true }).click();
     await page.getByRole("button", { name: "Delete table greek" }).click();
     await page.getByText("No tables yet").waitFor();
     assert.deepEqual(seen.errors, []);

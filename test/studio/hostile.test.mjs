@@ -236,6 +236,10 @@ test("files: a PDF through the server, text as it is; a source opens its passage
     await page.locator(".composer input[type=file]").setInputFiles([{ name: "cat.png", mimeType: "image/png", buffer: Buffer.from("not looked at") }]);
     await page.getByText("cat.png: odo reads text only").waitFor();
     assert.equal(await page.locator(".composer .chip").count(), 2);
+    await page.getByRole("button", { name: "Settings of this chat" }).click();
+    await page.getByRole("combobox", { name: "Skill" }).selectOption("word-count");
+    await page.getByRole("complementary").getByRole("combobox", { name: "Pipeline" }).selectOption("odo:code");
+    await page.getByRole("complementary").getByRole("button", { name: "Close" }).click();
     odo = { step: "sources", data: [{ n: 1, kind: "document", title: "Lighthouse", where: "notes.md", line: 3, page: 0, text: "The keeper is Ingrid." }] };
     await answered(page, "Ingrid [1].");
     odo = null;
@@ -243,6 +247,8 @@ test("files: a PDF through the server, text as it is; a source opens its passage
     assert.match(sent, /Hello from a page/);
     assert.match(sent, /Plain words/);
     assert.doesNotMatch(sent, /<script>/);
+    assert.equal(bodies.at(-1).odo.skill, "word-count");
+    assert.equal(bodies.at(-1).model, "odo:code");
     await page.getByRole("list", { name: "Sources" }).getByRole("button").click();
     await page.getByRole("dialog", { name: "Lighthouse" }).getByText("The keeper is Ingrid.").waitFor();
     await shot(page, "source");

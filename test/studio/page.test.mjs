@@ -41,7 +41,18 @@ test("a question is answered as it streams, edited into a branch, and answered a
     const { page, seen } = await open(server.url);
     await page.getByRole("heading", { name: "What shall we work on?" }).waitFor();
     const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
-    console.log(`first paint: ${Math.round(paint)} ms`);
+    const { largest, shift, long } = await page.evaluate(async () => {
+        const seen = (type) => new Promise((done) => {
+            const o = new PerformanceObserver((l) => done(l.getEntries()));
+            o.observe({ type, buffered: true });
+            setTimeout(() => done([]), 500); // there is none
+        });
+        const sum = (list) => list.reduce((n, x) => n + x, 0);
+        const [paints, shifts, tasks] = await Promise.all(["largest-contentful-paint", "layout-shift", "longtask"].map(seen));
+        return { largest: paints.at(-1)?.startTime ?? 0, shift: sum(shifts.map((x) => x.value)), long: sum(tasks.map((x) => x.duration - 50)) };
+    });
+    console.log(`first paint: ${Math.round(paint)} ms; largest paint: ${Math.round(largest)} ms; blocked: ${Math.round(long)} ms; layout shift: ${shift.toFixed(3)}`);
+    assert.ok(shift < 0.1, `the page jumps while it loads: ${shift}`);
     await accessible(page, "empty chat");
     await shot(page, "chat-empty");
     await page.getByLabel("Model", { exact: true }).selectOption("chimere-nano");
@@ -58,6 +69,16 @@ test("a question is answered as it streams, edited into a branch, and answered a
     await answer.filter({ hasText: "42" }).waitFor();
     await accessible(page, "chat");
     await shot(page, "chat");
+    await page.getByRole("button", { name: "All versions" }).click();
+    const versions = page.getByRole("dialog", { name: "All versions" });
+    await versions.getByRole("listitem").nth(3).waitFor();
+    assert.deepEqual((await versions.getByRole("listitem").allInnerTexts()).map((x) => x.split(":")[0]), ["You", "chimere-nano", "You", "chimere-nano"]);
+    assert.equal(await versions.locator("[aria-current=true]").count(), 2);
+    await accessible(page, "all versions");
+    await shot(page, "versions");
+    await versions.getByRole("button", { name: "What is 20 plus 3?" }).click();
+    await versions.waitFor({ state: "hidden" });
+    await answer.filter({ hasText: "23" }).waitFor();
     assert.deepEqual(seen.errors, []);
     assert.deepEqual(seen.requests.filter((u) => !u.startsWith(server.url) && !u.startsWith("data:")), []);
 });

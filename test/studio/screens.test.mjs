@@ -138,7 +138,9 @@ test("insight: figures of now, requests, a decision step by step, a night rolled
     const { page, seen } = await open(`${server.url}/#/insight`);
     await page.locator(".tile").filter({ hasText: "Answers under way" }).waitFor();
     await page.locator(".line").waitFor(); // two looks at the figures
+    for (const name of ["Drafts accepted", "Energy"]) await page.locator(".tile").filter({ hasText: name }).waitFor();
     await page.getByRole("cell", { name: "odo", exact: true }).first().waitFor();
+    await page.getByRole("img", { name: /^Queue [0-9,]+ ms, prompt/ }).first().waitFor();
     await page.locator("summary").filter({ hasText: "default" }).first().click();
     await page.locator(".steps").filter({ hasText: "Decided" }).waitFor();
     await page.locator(".steps").filter({ hasText: "calculator" }).waitFor();

@@ -46,6 +46,7 @@ export function requestOf(path: Turn[], chat: ChatSettings, confirm: string[], r
         const odo: Record<string, unknown> = {};
         if (chat.mode) odo.mode = chat.mode;
         if (chat.persona) odo.persona = chat.persona;
+        if (chat.skill) odo.skill = chat.skill;
         const allowed = [...new Set([...chat.confirm, ...confirm])].slice(0, 16);
         if (allowed.length) odo.confirm = allowed;
         else if (chat.askFirst) odo.confirm = "ask";

@@ -5,6 +5,7 @@ export interface ChatSettings {
     model: string;
     system: string;
     persona: string;
+    skill: string; // "": whichever fits
     effort: "" | "none" | "low" | "medium" | "high";
     mode: "" | "fast" | "quality" | "ultra";
     temperature: number | null;
@@ -31,6 +32,7 @@ export const plainChat: ChatSettings = {
     model: "",
     system: "",
     persona: "",
+    skill: "",
     effort: "",
     mode: "",
     temperature: null,

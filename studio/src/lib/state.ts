@@ -447,6 +447,8 @@ export function branch(id: string, step: number): void {
     if (next) remember(tree.value.leaf(next));
 }
 
+export const goTo = (id: string) => remember(tree.value.leaf(id));
+
 export async function rate(id: string, rating: "up" | "down", comment?: string): Promise<void> {
     const turn = tree.value.turns.get(id);
     if (!turn) return;

@@ -57,25 +57,25 @@ export function newId(prefix: string): string {
 
 export class Tree {
     readonly turns = new Map<string, Turn>();
-    private readonly below = new Map<string, string[]>();
+    private readonly children = new Map<string, string[]>();
     private readonly chosen = new Map<string, string>();
 
     put(turn: Turn): void {
         if (!this.turns.has(turn.id)) {
-            const list = this.below.get(turn.parent);
+            const list = this.children.get(turn.parent);
             if (list) list.push(turn.id);
-            else this.below.set(turn.parent, [turn.id]);
+            else this.children.set(turn.parent, [turn.id]);
         }
         this.turns.set(turn.id, turn);
     }
     drop(id: string): string[] {
         const gone = [id];
-        for (let i = 0; i < gone.length; i++) gone.push(...(this.below.get(gone[i]) ?? []));
+        for (let i = 0; i < gone.length; i++) gone.push(...(this.children.get(gone[i]) ?? []));
         const parent = this.turns.get(id)?.parent ?? "";
-        this.below.set(parent, (this.below.get(parent) ?? []).filter((x) => x !== id));
+        this.children.set(parent, (this.children.get(parent) ?? []).filter((x) => x !== id));
         for (const x of gone) {
             this.turns.delete(x);
-            this.below.delete(x);
+            this.children.delete(x);
         }
         if (this.chosen.get(parent) === id) this.chosen.delete(parent);
         return gone;
@@ -83,12 +83,19 @@ export class Tree {
     choose(id: string): void {
         for (let t = this.turns.get(id); t; t = this.turns.get(t.parent)) this.chosen.set(t.parent, t.id);
     }
+    below(id: string): string[] {
+        return this.children.get(id) ?? [];
+    }
+    get hasBranches(): boolean {
+        for (const list of this.children.values()) if (list.length > 1) return true;
+        return false;
+    }
     siblings(id: string): string[] {
-        return this.below.get(this.turns.get(id)?.parent ?? "") ?? [];
+        return this.below(this.turns.get(id)?.parent ?? "");
     }
     leaf(id: string): string {
         for (;;) {
-            const list = this.below.get(id);
+            const list = this.children.get(id);
             if (!list?.length) return id;
             id = this.chosen.get(id) ?? list[list.length - 1];
         }
@@ -98,7 +105,7 @@ export class Tree {
         const out: Turn[] = [];
         let id = "";
         for (;;) {
-            const list = this.below.get(id);
+            const list = this.children.get(id);
             if (!list?.length) return out;
             const next = this.chosen.get(id);
             id = next && this.turns.has(next) ? next : list[list.length - 1];

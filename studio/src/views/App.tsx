@@ -13,6 +13,7 @@ import { announcement, failed, loadConversations, loadModels, notice, open, star
 import { drawer, go, route, type ScreenName } from "../lib/route";
 import { Chat } from "./Chat";
 import { focusComposer } from "./Composer";
+import { Opened, opened } from "./Opened";
 import { Palette, paletteOpen } from "./Palette";
 import { KeyDialog, SettingsDialog, settingsOpen } from "./Settings";
 import { Sidebar } from "./Sidebar";
@@ -90,6 +91,7 @@ export function App() {
             {settingsOpen.value ? <SettingsDialog /> : null}
             {needsKey.value ? <KeyDialog /> : null}
             <SourceDialog />
+            {opened.value ? <Opened key={opened.value.kind} /> : null}
             {artifact.value ? <Shown /> : null}
         </div>
     );

@@ -3,10 +3,11 @@ import { signal } from "@preact/signals";
 import { t } from "../i18n";
 import { hosts } from "../lib/audio";
 import { byServer, goesOut, voice } from "../lib/speech";
-import { current, keeps, loading, model, models, path, setChat } from "../lib/state";
+import { current, keeps, loading, model, models, path, setChat, tree } from "../lib/state";
 import { ChatPanel } from "./ChatPanel";
 import { Composer } from "./Composer";
 import { IconButton } from "./icons";
+import { opened } from "./Opened";
 import { Turn } from "./Turn";
 import { VirtualList } from "./VirtualList";
 
@@ -57,6 +58,7 @@ export function Chat({ menu }: { menu: () => void }) {
             <header class="top">
                 <IconButton icon="menu" name={t("menu")} kind="only-narrow" act={menu} />
                 <h1 class="title">{title}</h1>
+                {path.value.length && tree.value.hasBranches ? <IconButton icon="branch" name={t("branches")} act={() => (opened.value = { kind: "branches" })} /> : null}
                 <ModelPicker />
                 <IconButton icon="sliders" name={t("chat.settings")} expanded={panelOpen.value} act={() => (panelOpen.value = !panelOpen.value)} />
             </header>

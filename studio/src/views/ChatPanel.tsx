@@ -1,6 +1,8 @@
 // ChatPanel.tsx: how this conversation is answered.
+import { useEffect, useState } from "preact/hooks";
 import { t, type Word } from "../i18n";
-import { chat, model, setChat } from "../lib/state";
+import { maybe } from "../lib/api";
+import { chat, failed, model, models, setChat } from "../lib/state";
 import type { ChatSettings } from "../lib/settings";
 import { IconButton } from "./icons";
 
@@ -30,6 +32,10 @@ function Choice<K extends "effort" | "mode">({ name, options }: { name: K; optio
 export function ChatPanel({ close }: { close: () => void }) {
     const c = chat.value;
     const odo = /^odo(:|$)/.test(model.value);
+    const [skills, setSkills] = useState<{ name: string; about: string }[]>([]);
+    useEffect(() => {
+        if (odo) maybe<{ data: { name: string; about: string }[] }>("/v1/skills").then((x) => setSkills(x?.data ?? []), failed);
+    }, [odo]);
     return (
         <aside class="panel" aria-label={t("chat.settings")}>
             <header class="panel-head">
@@ -45,8 +51,22 @@ export function ChatPanel({ close }: { close: () => void }) {
                 <>
                     <Choice name="mode" options={["", "fast", "quality", "ultra"]} />
                     <label class="field">
+                        <span>{t("pipe.with")}</span>
+                        <select value={model.value} onChange={(e) => setChat({ model: e.currentTarget.value })}>
+                            {models.value.filter((m) => /^odo(:|$)/.test(m.id)).map((m) => <option key={m.id} value={m.id}>{m.id === "odo" ? t("pipe.any") : m.id.slice(4)}</option>)}
+                        </select>
+                    </label>
+                    <label class="field">
+                        <span>{t("chat.skill")}</span>
+                        <select value={c.skill} onChange={(e) => setChat({ skill: e.currentTarget.value })}>
+                            <option value="">{t("chat.skill.auto")}</option>
+                            {c.skill && !skills.some((s) => s.name === c.skill) ? <option value={c.skill}>{c.skill}</option> : null}
+                            {skills.map((s) => <option key={s.name} value={s.name}>{s.about ? t("pair", { name: s.name, value: s.about }) : s.name}</option>)}
+                        </select>
+                    </label>
+                    <label class="field">
                         <span>{t("chat.persona")}</span>
-                        <input type="text" value={c.persona} maxLength={64} onChange={(e) => setChat({ persona: e.currentTarget.value.trim() })} />
+                        <input type="text" value={c.persona} maxLength={64} placeholder={t("chat.persona.hint")} onChange={(e) => setChat({ persona: e.currentTarget.value.trim() })} />
                     </label>
                     <label class="switch">
                         <input type="checkbox" checked={c.askFirst} onChange={(e) => setChat({ askFirst: e.currentTarget.checked })} />

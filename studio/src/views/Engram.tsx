@@ -12,11 +12,20 @@ interface Table {
     documents?: number;
     sources?: string[];
 }
-interface Evidence {
+export interface Evidence {
     tokens: { text: string; order: number; share: number }[];
     next: { order: number; count: number; documents: number; source: string; next: { text: string; share: number }[] }[];
 }
 const heat = (x: { order: number; share: number }) => (x.order ? Math.min(4, Math.floor(x.share * 4) + (x.share > 0 ? 1 : 0)) : 0);
+
+// A text, each token underlined by what the table knows of it.
+export function Heat({ of }: { of: Evidence["tokens"] }) {
+    return (
+        <p class="heat" tabIndex={0} role="region" aria-label={t("engram.known")}>
+            {of.map((x, i) => <span key={i} class={`heat-${heat(x)}`} title={t("engram.token", { order: x.order, share: number(x.share * 100) })}>{x.text}</span>)}
+        </p>
+    );
+}
 
 function ModelChoice() {
     return (
@@ -73,9 +82,7 @@ function Look({ tables }: { tables: string[] }) {
             {seen ? (
                 <div class="card">
                     <p class="quiet">{t("engram.known")}</p>
-                    <p class="heat" tabIndex={0} role="region" aria-label={t("engram.known")}>
-                        {seen.tokens.map((x, i) => <span key={i} class={`heat-${heat(x)}`} title={t("engram.token", { order: x.order, share: number(x.share * 100) })}>{x.text}</span>)}
-                    </p>
+                    <Heat of={seen.tokens} />
                     <h3>{t("engram.next")}</h3>
                     {seen.next.length ? null : <p class="quiet">{t("engram.next.none")}</p>}
                     <ol class="steps" aria-label={t("engram.next")}>

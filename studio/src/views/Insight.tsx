@@ -55,9 +55,26 @@ interface Night {
 }
 const KEPT = 90; // points of the line, one every two seconds
 
+// Sums of counters of /metrics, by name and, for some, by label.
+interface Counters {
+    drafted: number;
+    accepted: number;
+    joules: number;
+    pooled: number;
+    experts: number;
+    hits: number;
+    misses: number;
+}
+async function counters(): Promise<Counters> {
+    const text = await (await send("GET", "/metrics")).text();
+    const of = (name: string) => [...text.matchAll(new RegExp(`^chimere_${name}(?:\\{[^}]*\\})? ([0-9.e+]+)$`, "gm"))].reduce((n, m) => n + Number(m[1]), 0);
+    return { drafted: of("drafted_tokens_total"), accepted: of("accepted_tokens_total"), joules: of("energy_joules_total"), pooled: of("experts_pooled"), experts: of("experts"), hits: of("expert_hits"), misses: of("expert_misses") };
+}
+
 function Live({ closed }: { closed: () => void }) {
     const [now, setNow] = useState<Status | null | undefined>(undefined);
     const [speeds, setSpeeds] = useState<number[]>([]);
+    const [sums, setSums] = useState<Counters | null>(null);
     useEffect(() => {
         let last: { at: number; n: number } | null = null;
         const look = async () => {
@@ -66,6 +83,7 @@ function Live({ closed }: { closed: () => void }) {
             if (s === undefined) return;
             setNow(s);
             if (!s) return closed();
+            await counters().then(setSums, () => {});
             const at = performance.now();
             if (last) {
                 const speed = (Math.max(0, s.tokens.generated - last.n) / (at - last.at)) * 1000;
@@ -91,6 +109,9 @@ function Live({ closed }: { closed: () => void }) {
                 <Tile name={t("insight.cached")} value={prompt ? `${number((now.tokens.cached / prompt) * 100)} %` : "–"} />
                 <Tile name={t("insight.first")} value={now.ttft ? `${number(now.ttft.p50_ms)} ms` : "–"} note={now.ttft ? t("insight.p95", { n: number(now.ttft.p95_ms) }) : undefined} />
                 <Tile name={t("insight.states")} value={number(sum((m) => m.states))} />
+                <Tile name={t("insight.drafts")} value={sums?.drafted ? `${number((sums.accepted / sums.drafted) * 100)} %` : "–"} note={sums?.drafted ? t("insight.drafts.of", { n: number(sums.drafted) }) : undefined} />
+                {sums?.experts ? <Tile name={t("insight.experts")} value={`${number((sums.pooled / sums.experts) * 100)} %`} note={sums.hits + sums.misses ? t("insight.experts.hit", { n: number((sums.hits / (sums.hits + sums.misses)) * 100) }) : undefined} /> : null}
+                <Tile name={t("insight.energy")} value={sums?.joules ? `${number(sums.joules / 3600, 1)} Wh` : "–"} note={!sums?.joules ? t("insight.energy.none") : now.tokens.generated ? t("insight.energy.token", { n: number(sums.joules / now.tokens.generated, 2) }) : undefined} />
                 <Tile name={t("insight.uptime")} value={now.uptime_s < 7200 ? `${number(now.uptime_s / 60)} min` : `${number(now.uptime_s / 3600, 1)} h`} />
             </dl>
             {speeds.length > 1 ? <Line name={t("insight.speed.line", { n: number(Math.max(...speeds), 1) })} values={speeds} /> : null}
@@ -131,7 +152,7 @@ function Requests() {
             <div class="table-box" tabIndex={0} role="region" aria-label={t("insight.requests")}>
                 <table>
                     <thead>
-                        <tr>{(["insight.when", "insight.api", "model", "insight.end", "insight.prompt.tokens", "insight.generated", "insight.time"] as Word[]).map((w, i) => <th scope="col" key={w} class={`${i > 3 && i < 6 ? "number" : ""} ${i === 1 || i === 3 || i === 4 ? "wide-only" : ""}`}>{t(w)}</th>)}</tr>
+                        <tr>{(["insight.when", "insight.api", "model", "insight.end", "insight.prompt.tokens", "insight.generated", "insight.time"] as Word[]).map((w, i) => <th scope="col" key={w} class={`${i > 3 && i < 6 ? "number" : ""} ${i === 1 || i === 3 || i === 4 || i === 5 ? "wide-only" : ""}`}>{t(w)}</th>)}</tr>
                     </thead>
                     <tbody>
                         {list.data.map((r) => (
@@ -141,7 +162,7 @@ function Requests() {
                                 <td class="line-whole">{r.model}</td>
                                 <td class={`wide-only ${r.status >= 400 ? "bad" : ""}`}>{r.status >= 400 ? r.status : named("is", r.finish)}</td>
                                 <td class="number wide-only">{number(r.prompt)}{r.cached ? <div class="quiet">{t("insight.cached.of", { n: number(r.cached) })}</div> : null}</td>
-                                <td class="number">{number(r.generated)}</td>
+                                <td class="number wide-only">{number(r.generated)}</td>
                                 <td><Times_ r={r} most={most} /></td>
                             </tr>
                         ))}

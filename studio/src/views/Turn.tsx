@@ -8,6 +8,7 @@ import { hush, speak, speaking, speaks } from "../lib/speech";
 import type { Source, Tool, Turn as TurnData, Waiting } from "../lib/tree";
 import { Icon, IconButton } from "./icons";
 import { Markdown } from "./Markdown";
+import { opened } from "./Opened";
 import { openSource } from "./Source";
 
 function Thinking({ turn, live }: { turn: TurnData; live: boolean }) {
@@ -186,6 +187,7 @@ function Actions({ turn, begin, comment }: { turn: TurnData; begin: () => void; 
                 <>
                     <IconButton icon="redo" name={t("turn.redo")} disabled={busy} act={() => void reply(turn.parent)} />
                     <IconButton icon="play" name={t("turn.continue")} disabled={busy} act={() => void goOn(turn.id)} />
+                    {turn.text ? <IconButton icon="layers" name={t("evidence")} act={() => (opened.value = { kind: "evidence", turn })} /> : null}
                     <IconButton icon="up" name={t("turn.good")} pressed={turn.rating === "up"} act={() => { void rate(turn.id, "up"); if (turn.answer) comment(); }} />
                     <IconButton icon="down" name={t("turn.bad")} pressed={turn.rating === "down"} act={() => { void rate(turn.id, "down"); if (turn.answer) comment(); }} />
                 </>

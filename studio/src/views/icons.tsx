@@ -31,6 +31,8 @@ const paths = {
     sliders: "M5 7h8M17 7h2M15 5v4M5 17h2M11 17h8M9 15v4M5 12h3M12 12h7",
     download: "M12 4v11M7 11l5 5 5-5M5 20h14",
     speaker: "M4 9v6h4l5 4V5L8 9zM16 9.500a4 4 0 0 1 0 5M18.500 7a8 8 0 0 1 0 10",
+    layers: "M12 4l8 4-8 4-8-4zM4 12l8 4 8-4M4 16l8 4 8-4",
+    branch: "M7 5v14M7 9h6a4 4 0 0 1 4 4v6",
     mic: "M12 4a3 3 0 0 1 3 3v5a3 3 0 0 1-6 0V7a3 3 0 0 1 3-3zM6 12a6 6 0 0 0 12 0M12 18v3",
 };
 export type IconName = keyof typeof paths;

@@ -1,0 +1,26 @@
+// Opened.tsx: dialogs about the conversation that are read when they are first opened.
+import { signal } from "@preact/signals";
+import type { ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { ApiError } from "../lib/api";
+import { look } from "../lib/fresh";
+import { failed } from "../lib/state";
+import type { Turn } from "../lib/tree";
+
+export const opened = signal<{ kind: "branches" } | { kind: "evidence"; turn: Turn } | null>(null);
+const parts: Record<"branches" | "evidence", () => Promise<{ default: ComponentType<any> }>> = {
+    branches: () => import("./Branches"),
+    evidence: () => import("./Evidence"),
+};
+export function Opened() {
+    const what = opened.value!;
+    const [View, setView] = useState<{ Part: ComponentType<any> } | null>(null);
+    useEffect(() => {
+        parts[what.kind]().then((m) => setView({ Part: m.default }), () => {
+            opened.value = null;
+            void look(true); // maybe the server has other parts now
+            failed(new ApiError("offline", 0, "offline", 0));
+        });
+    }, []);
+    return View ? <View.Part {...what} close={() => (opened.value = null)} /> : null;
+}
