@@ -1,5 +1,6 @@
 #include "serve/insight.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -12,6 +13,7 @@
 #include "serve/http/http_target.h"
 #include "serve/api/json_out.h"
 #include "store/decision.h"
+#include "store/quality.h"
 
 enum { MOST = 1000, MOST_NIGHTS = 60, USUAL = 50, MAX_OUT = 64 << 20 };
 
@@ -102,6 +104,75 @@ void insight_decisions(struct http_request *r) {
     buf_puts(&out, "{\"object\":\"list\",\"data\":[");
     if (!rc && s) rc = store_decision_list(s, limit, put_decision, &l, &e);
     buf_printf(&out, "],\"is_recorded\":%s}", s ? "true" : "false");
+    answer(r, rc, &out, &e);
+}
+
+/* ---- quality ---- */
+
+enum { N_DAY = 90, DAY_MS = 86400000, N_EXAMPLE = 50, MAX_EXAMPLE = 8192 };
+static const double GOOD = 0.75; /* worth of an answer that is shown as an example */
+
+struct quality_days {
+    int64_t from_ms;
+    struct {
+        int64_t n, n_rated;
+        double sum;
+    } day[N_DAY];
+    json_t *examples; /* the newest last */
+};
+
+static int keep_example(json_t *all, const struct store_quality *q, double worth) {
+    if (!q->question || !q->answer || strlen(q->question) + strlen(q->answer) > MAX_EXAMPLE)
+        return 0;
+    json_t *x = json_pack("{s:I, s:I, s:s, s:s, s:s, s:f}", "id", (json_int_t)q->id, "at_ms",
+                          (json_int_t)q->at_ms, "route", q->route ? q->route : "", "question",
+                          q->question, "answer", q->answer, "worth", worth);
+    if (json_array_append_new(all, x)) return CHIMERE_ENOMEM;
+    return json_array_size(all) > N_EXAMPLE && json_array_remove(all, 0) ? CHIMERE_ENOMEM : 0;
+}
+
+static int add_quality(void *ud, const struct store_quality *q) {
+    struct quality_days *d = ud;
+    int64_t k = (q->at_ms - d->from_ms) / DAY_MS;
+    double worth = store_quality_worth(q);
+    if (q->parent || q->at_ms < d->from_ms || k >= N_DAY) return 0;
+    d->day[k].n++;
+    if (isnan(worth)) return 0;
+    d->day[k].n_rated++;
+    d->day[k].sum += worth;
+    return worth < GOOD ? 0 : keep_example(d->examples, q, worth);
+}
+
+/* The last 90 days, without those that have no answers; then the newest good answers whose texts are kept. */
+static void put_quality(struct buf *out, const struct quality_days *d) {
+    bool first = true;
+    for (int64_t k = 0; k < N_DAY; k++) {
+        if (!d->day[k].n) continue;
+        buf_printf(out,
+                   "%s{\"at_ms\":%lld,\"answers\":%lld,\"rated\":%lld,\"worth\":", first ? "" : ",",
+                   (long long)(d->from_ms + k * DAY_MS), (long long)d->day[k].n,
+                   (long long)d->day[k].n_rated);
+        if (d->day[k].n_rated) buf_printf(out, "%.4f}", d->day[k].sum / (double)d->day[k].n_rated);
+        else buf_puts(out, "null}");
+        first = false;
+    }
+    buf_puts(out, "],\"examples\":");
+    json_out_value(out, d->examples);
+}
+
+void insight_quality(struct http_request *r) {
+    struct err e = {0};
+    struct buf out;
+    struct store *s = r->s->p.odo ? odo_store(r->s->p.odo) : r->s->p.store;
+    struct quality_days d = {.from_ms = (store_now_ms() / DAY_MS - N_DAY + 1) * DAY_MS,
+                             .examples = json_array()};
+    int rc = d.examples ? 0 : err_set(&e, CHIMERE_ENOMEM, "out of memory");
+    buf_init(&out, MAX_OUT);
+    if (!rc && s) rc = store_quality_list(s, d.from_ms, add_quality, &d, &e);
+    buf_puts(&out, "{\"object\":\"list\",\"data\":[");
+    if (!rc) put_quality(&out, &d);
+    buf_printf(&out, ",\"is_recorded\":%s}", s ? "true" : "false");
+    json_decref(d.examples);
     answer(r, rc, &out, &e);
 }
 

@@ -80,6 +80,7 @@ static const struct about abouts[] = {
     {"DELETE", "/chimere/v1/answers/*", "Stop an answer that is kept", NULL, NULL, 0},
     {"GET", "/chimere/v1/requests", "Requests that were answered", "limit before", NULL, 0},
     {"GET", "/chimere/v1/decisions", "Decisions of the orchestrator", "limit", NULL, 0},
+    {"GET", "/chimere/v1/quality", "Worth of answers by day, and good ones as examples", NULL, NULL, 0},
     {"GET", "/chimere/v1/nights", "Nights: what was learned, and what serves", NULL, NULL, 0},
     {"POST", "/chimere/v1/nights", "Return to an earlier night", NULL, "night:i*", 0},
     {"GET", "/chimere/v1/nights/*", "The report of a night, as a page", NULL, NULL, 0},

@@ -93,6 +93,7 @@ const struct route routes[] = {
     {"DELETE", "/chimere/v1/answers/*", 0, SHAPE_OPENAI, resume_stop},
     {"GET", "/chimere/v1/requests", ROUTE_ADMIN, SHAPE_OPENAI, insight_requests},
     {"GET", "/chimere/v1/decisions", ROUTE_ADMIN, SHAPE_OPENAI, insight_decisions},
+    {"GET", "/chimere/v1/quality", ROUTE_ADMIN, SHAPE_OPENAI, insight_quality},
     {"GET", "/chimere/v1/nights", ROUTE_ADMIN, SHAPE_OPENAI, insight_nights},
     {"POST", "/chimere/v1/nights", ROUTE_ADMIN, SHAPE_OPENAI, insight_roll_back},
     {"GET", "/chimere/v1/nights/*", ROUTE_ADMIN, SHAPE_OPENAI, insight_night_page},

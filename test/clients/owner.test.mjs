@@ -139,7 +139,7 @@ test("requests and decisions are listed for administrators alone", async () => {
     assert.equal(decided.data[0].record.decision.route, decided.data[0].route);
     assert.doesNotMatch(JSON.stringify(decided), /plus 30/); // never the question
     for (const path of ["/chimere/v1/requests?limit=0", "/chimere/v1/requests?before=x", "/chimere/v1/decisions?limit=5000"]) assert.equal((await call("GET", path)).status, 400, path);
-    for (const [method, path, body] of [["GET", "/chimere/v1/requests"], ["GET", "/chimere/v1/decisions"], ["GET", "/chimere/v1/nights"], ["POST", "/chimere/v1/nights", { night: 1 }],
+    for (const [method, path, body] of [["GET", "/chimere/v1/requests"], ["GET", "/chimere/v1/decisions"], ["GET", "/chimere/v1/quality"], ["GET", "/chimere/v1/nights"], ["POST", "/chimere/v1/nights", { night: 1 }],
         ["GET", "/chimere/v1/models"], ["POST", "/chimere/v1/models/pull", { model: "hf:tiny/model" }], ["POST", "/chimere/v1/documents?name=a.txt", "x"], ["DELETE", "/chimere/v1/documents?name=a.txt"]])
         assert.equal((await call(method, path, body, "key-of-guest")).status, 403, path);
 });
