@@ -82,6 +82,34 @@ test("pipelines: names that leave the folder, and texts that do not hold, change
         assert.equal((await call("POST", "/chimere/v1/explain", bad)).status, 400, JSON.stringify(bad));
 });
 
+test("quality: a rated answer is a point of the curve, and an example", async () => {
+    assert.equal((await call("POST", "/chimere/v1/pipelines/judged", { text: "name: judged\nquality: {score: true, keep: true}\n" })).status, 200);
+    const { page, seen } = await open(`${server.url}/#/insight`);
+    await page.getByText("No rated answers yet").waitFor();
+    const asked = await call("POST", "/v1/chat/completions", { model: "odo:judged", messages: [{ role: "user", content: "Say hello." }], temperature: 0, max_tokens: 200 });
+    assert.equal(asked.status, 200, JSON.stringify(asked.json));
+    const answer = asked.headers.get("x-odo-answer");
+    let rated = 404; // an answer is written down after it was sent
+    for (let i = 0; i < 600 && rated === 404; i++) {
+        if (i) await new Promise((done) => setTimeout(done, 100));
+        rated = (await call("POST", "/v1/feedback", { answer, rating: "up" })).status;
+    }
+    assert.equal(rated, 200);
+    const { json } = await call("GET", "/chimere/v1/quality");
+    assert.equal(json.data.length, 1);
+    assert.deepEqual([json.data[0].answers, json.data[0].rated, json.data[0].worth], [1, 1, 1]);
+    assert.deepEqual(json.examples.map((x) => [x.question, x.worth]), [["Say hello.", 1]]);
+    await page.reload();
+    await page.getByRole("img", { name: /^1 rated answer in 90 days, 100 of 100/ }).waitFor();
+    await page.getByRole("link", { name: "Knowledge", exact: true }).click();
+    await page.getByRole("list", { name: "Examples" }).getByText("Say hello.").waitFor();
+    await accessible(page, "examples");
+    await page.getByRole("list", { name: "Examples" }).scrollIntoViewIfNeeded();
+    await shot(page, "examples");
+    assert.equal((await call("DELETE", "/chimere/v1/pipelines/judged")).status, 200);
+    assert.deepEqual(seen.errors, []);
+});
+
 test("a caller's data are exported and deleted", async () => {
     for (const title of ["One", "Two"]) await call("POST", "/v1/conversations", { title, items: [{ role: "user", content: `text of ${title}` }] });
     await call("POST", "/v1/memory", { text: "I live in Oslo" });

@@ -217,6 +217,31 @@ function Decisions() {
     );
 }
 
+interface Day {
+    at_ms: number;
+    answers: number;
+    rated: number;
+    worth: number | null;
+}
+function Quality() {
+    const [days, setDays] = useState<Day[] | null | undefined>(undefined);
+    useEffect(() => void maybe<{ data: Day[] }>("/chimere/v1/quality").then((x) => setDays(x ? x.data : null)).catch(failed), []);
+    if (!days) return <p class="quiet">{days === null ? t("admin.only") : t("loading")}</p>;
+    const rated = days.filter((d) => d.worth !== null);
+    if (!rated.length) return <p class="quiet">{t("quality.none")}</p>;
+    const n = rated.reduce((sum, d) => sum + d.rated, 0);
+    const mean = rated.reduce((sum, d) => sum + d.worth! * d.rated, 0) / n;
+    return (
+        <>
+            <Line name={t("quality.line", { n, mean: number(mean * 100) })} values={rated.map((d) => d.worth!)} />
+            <ul class="legend">
+                <li>{when(rated[0].at_ms)}</li>
+                {rated.length > 1 ? <li>– {when(rated[rated.length - 1].at_ms)}</li> : null}
+            </ul>
+        </>
+    );
+}
+
 function Nights() {
     const [nights, setNights] = useState<{ current: number; data: Night[] } | null | undefined>(undefined);
     const [asked, setAsked] = useState<number | null>(null);
@@ -284,6 +309,9 @@ export default function Insight() {
         <Screen title={t("screen.insight")}>
             <h2>{t("insight.now")}</h2>
             <Live closed={() => setOpen(false)} />
+            <h2>{t("quality")}</h2>
+            <p class="quiet">{t("quality.about")}</p>
+            <Quality />
             <h2>{t("nights")}</h2>
             <p class="quiet">{t("nights.about")}</p>
             <Nights />

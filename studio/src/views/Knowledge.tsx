@@ -1,6 +1,6 @@
 // Knowledge.tsx: what the server knows of its owner: documents, and facts that it was told.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { bytes, named, number, t } from "../i18n";
+import { bytes, named, number, t, when } from "../i18n";
 import { ApiError, get, maybe, post, remove, upload } from "../lib/api";
 import { failed, say } from "../lib/state";
 import { filesOf } from "../lib/files";
@@ -264,6 +264,33 @@ function Memory() {
     );
 }
 
+interface Example {
+    id: number;
+    at_ms: number;
+    question: string;
+    answer: string;
+    worth: number;
+}
+function Examples() {
+    const [list, setList] = useState<Example[] | null | undefined>(undefined);
+    useEffect(() => void maybe<{ examples: Example[] }>("/chimere/v1/quality").then((x) => setList(x ? [...x.examples].reverse() : null)).catch(failed), []);
+    if (!list) return <p class="quiet">{list === null ? t("admin.only") : t("loading")}</p>;
+    if (!list.length) return <p class="quiet">{t("examples.none")}</p>;
+    return (
+        <ul class="cards" aria-label={t("examples")}>
+            {list.map((x) => (
+                <li class="card" key={x.id}>
+                    <div class="card-head">
+                        <strong>{x.question.slice(0, 300)}</strong>
+                        <span class="quiet">{t("examples.worth", { n: number(x.worth * 100), at: when(x.at_ms) })}</span>
+                    </div>
+                    <blockquote class="passage" tabIndex={0}>{x.answer}</blockquote>
+                </li>
+            ))}
+        </ul>
+    );
+}
+
 export default function Knowledge() {
     return (
         <Screen title={t("screen.knowledge")}>
@@ -272,6 +299,9 @@ export default function Knowledge() {
             <h2>{t("memory")}</h2>
             <p class="quiet">{t("memory.about")}</p>
             <Memory />
+            <h2>{t("examples")}</h2>
+            <p class="quiet">{t("examples.about")}</p>
+            <Examples />
             <h2>{t("engram")}</h2>
             <p class="quiet">{t("engram.about")}</p>
             <Engram />
