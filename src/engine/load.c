@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/os/topology.h"
+#include "engine/expert_profile.h"
 #include "engine/lm/lm_llama.h"
 #include "engine/team.h"
 #include "format/quant.h"
@@ -236,6 +237,7 @@ static int open_planned(struct model **m, struct memory_plan *plan, struct dev *
 static int open_own(struct loaded *l, const struct load_params *p, struct err *e) {
     int rc = l->dev ? 0 : open_device(&l->dev, p, p->device, e);
     if (!rc) rc = open_planned(&l->model, &l->plan, l->dev, p, e);
+    if (!rc && p->expert_profile) rc = expert_profile_open(&l->profile, l->model, p->plan.part, e);
     if (!rc) snprintf(l->name, sizeof l->name, "%s", l->model->name);
     if (!rc) rc = vocab_load(&l->tok, l->model->gguf, e);
     if (!rc) rc = open_template(l, p, e);
@@ -611,6 +613,7 @@ static void close_replicas(struct loaded *l) {
 void load_close(struct loaded *l) {
     vision_free(l->vision);
     close_replicas(l);
+    expert_profile_close(l->profile);
     for (int32_t i = 0; i < l->n_lora; i++) lora_close((struct lora *)l->loras[i].lora);
     chat_template_free(l->template);
     tok_free(l->tok);

@@ -47,6 +47,8 @@ struct load_params {
     const char *const *loras; /* [n_lora] "FILE" or "FILE:SCALE"; borrowed for the call */
     size_t n_lora;
     bool quiet; /* do not show a progress bar */
+    /* keep a file of how often experts in slots are used, and fill the slots from it (expert_profile.h) */
+    bool expert_profile;
 };
 void load_defaults(struct load_params *p);
 
@@ -69,6 +71,7 @@ struct loaded {
     struct tok *tok;                       /* owned */
     struct chat_template *template;        /* owned; NULL: the model has none */
     struct engine *engine;                 /* owned */
+    struct expert_profile *profile;        /* owned; NULL: none is kept */
     struct vision *vision;                 /* owned; NULL: the model cannot process images */
     struct lora_use loras[LOAD_MAX_LORAS]; /* owned */
     int32_t n_lora;

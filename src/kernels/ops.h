@@ -367,6 +367,10 @@ struct ops {
     /* prepare into memory of host_alloc, for moe_args.pool. NULL: the device has no such pools. */
     int (*pack)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
     size_t (*pool_bytes)(int32_t n_expert, int32_t n_slot); /* of moe_pool.directory */
+    /* Copies the experts a->chosen [n_tok, n_used] in device memory, which are distinct or -1 and at most as many as
+     * slots, into slots; later rows stay longer. n_tok is at most STEP_MAX_TOK. Reads nothing else of a but the
+     * number of experts in router, gate, up, down and pool. */
+    void (*pool_fill)(struct dev *d, const struct moe_args *a);
 
     /* Channels of Mamba's state that are adjacent in this device's memory, a divisor of n_channel. A state that
      * leaves the device has one channel after another. d_head 0: Mamba-1. NULL: 1. */

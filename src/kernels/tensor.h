@@ -79,6 +79,7 @@ struct moe_pool {
         stage[3];    /* stacks of n_expert that all layers share: for batches longer than a step */
     void *directory; /* device memory of ops->pool_bytes, zero at first */
     struct moe_counts *counts; /* memory of ops->host_alloc that the device writes, zero at first */
+    uint32_t *uses;            /* the same, [n_expert]: tokens that used the expert */
 };
 
 /* Which of a token's chosen experts are kept (moe_args in ops.h). */

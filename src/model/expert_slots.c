@@ -1,6 +1,8 @@
 /* expert_slots.c: the memory of experts in slots: pinned records, slots, the shared stage, directories. */
 #include "model/expert_slots.h"
 
+#include <stdlib.h>
+
 #include "base/err.h"
 #include "base/mem.h"
 #include "format/quant.h"
@@ -20,6 +22,7 @@ struct expert_slots {
     int32_t n_layer, n_expert;
     struct slot_layer *layers; /* owned [n_layer] */
     struct moe_counts *counts; /* owned by d, pinned [n_layer] */
+    uint32_t *uses;            /* owned by d, pinned [n_layer, n_expert] */
     void *stage;               /* owned by d */
     uint64_t n_slot, n_all;    /* of all layers */
     uint64_t bytes;            /* of the slots */
@@ -126,8 +129,11 @@ static int fill(struct expert_slots *s, const struct hparams *hp,
                 const struct tier_layer_weights *layer, uint64_t device_bytes, struct err *e) {
     uint64_t *form = mem_alloc_array((size_t)s->n_layer, sizeof *form);
     s->layers = mem_alloc_array((size_t)s->n_layer, sizeof *s->layers);
+    size_t n_use = (size_t)s->n_layer * (size_t)s->n_expert;
     s->counts = s->d->ops->host_alloc(s->d, (size_t)s->n_layer * sizeof *s->counts);
-    int rc = form && s->layers && s->counts ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    s->uses = s->d->ops->host_alloc(s->d, n_use * sizeof *s->uses);
+    int rc =
+        form && s->layers && s->counts && s->uses ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (int32_t il = 0; !rc && il < s->n_layer; il++) {
         size_t at[3];
         for (int i = 0; i < 3; i++) s->layers[il].part[i] = layer[il].part[i];
@@ -141,6 +147,7 @@ static int fill(struct expert_slots *s, const struct hparams *hp,
                      (unsigned long long)device_bytes);
     for (int32_t il = 0; !rc && il < s->n_layer; il++) {
         s->layers[il].pool.counts = &s->counts[il];
+        s->layers[il].pool.uses = s->uses + (size_t)il * (size_t)s->n_expert;
         if (form[il]) rc = add_layer(s, &s->layers[il], slots_of(hp, share), e);
     }
     mem_free(form);
@@ -170,6 +177,7 @@ void expert_slots_free(struct expert_slots *s) {
         if (s->layers[il].host) ops->host_free(s->d, s->layers[il].host);
     }
     if (s->counts) ops->host_free(s->d, s->counts);
+    if (s->uses) ops->host_free(s->d, s->uses);
     mem_free(s->layers);
     mem_free(s);
 }
@@ -202,4 +210,61 @@ void expert_slots_stats(const struct expert_slots *s, struct tier_stats *out) {
         out->n_pass += __atomic_load_n(&n->n_pass, __ATOMIC_RELAXED);
         out->n_bytes += __atomic_load_n(&n->n_bytes, __ATOMIC_RELAXED);
     }
+}
+
+/* ---- filling the slots at the start ---- */
+
+const uint32_t *expert_slots_uses(const struct expert_slots *s) { return s->uses; }
+
+static int by_use(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Writes the most used experts of a layer to ids [STEP_MAX_TOK, each] in ascending order of use; at the start of ids,
+ * -1 for those that are missing. order: room for n_expert. */
+static void most_used(const uint32_t *uses, int32_t n_expert, int32_t n_slot, int32_t each,
+                      uint64_t *order, int32_t *ids) {
+    int32_t n = STEP_MAX_TOK * each, first = n - n_slot;
+    for (int32_t x = 0; x < n_expert; x++) order[x] = (uint64_t)uses[x] << 32 | (uint32_t)x;
+    qsort(order, (size_t)n_expert, sizeof *order, by_use);
+    for (int32_t i = 0; i < n; i++) {
+        uint64_t one = i < first ? 0 : order[n_expert - n + i];
+        ids[i] = one >> 32 ? (int32_t)(one & UINT32_MAX) : -1;
+    }
+}
+
+int expert_slots_fill(struct expert_slots *s, const uint32_t *uses, struct err *e) {
+    const struct ops *ops = s->d->ops;
+    size_t n_expert = (size_t)s->n_expert, row = n_expert + STEP_MAX_TOK;
+    size_t bytes = (size_t)s->n_layer * row * sizeof(int32_t);
+    int32_t *ids = mem_alloc(bytes), *ids_dev = ids ? ops->alloc(s->d, bytes) : NULL;
+    uint64_t *order = mem_alloc_array(n_expert, sizeof *order);
+    int rc = ids_dev && order ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory for experts");
+    const struct weight router = {.n_out = s->n_expert};
+    for (int pass = 0; !rc && pass < 2; pass++) { /* lists all experts, then copies them */
+        if (pass) ops->upload(s->d, ids_dev, ids, bytes);
+        for (int32_t il = 0; il < s->n_layer; il++) {
+            struct slot_layer *l = &s->layers[il];
+            if (!l->memory) continue;
+            int32_t n_slot = l->pool.n_slot, each = (n_slot + STEP_MAX_TOK - 1) / STEP_MAX_TOK;
+            const struct moe_args a = {.n_tok = STEP_MAX_TOK,
+                                       .n_used = each,
+                                       .router = &router,
+                                       .gate = l->part[0]->data ? l->part[0] : NULL,
+                                       .up = l->part[1],
+                                       .down = l->part[2],
+                                       .chosen = ids_dev + (size_t)il * row,
+                                       .pool = &l->pool};
+            if (pass) ops->pool_fill(s->d, &a);
+            else
+                most_used(uses + (size_t)il * n_expert, s->n_expert, n_slot, each, order,
+                          ids + (size_t)il * row);
+        }
+    }
+    if (!rc) rc = ops->status(s->d, e);
+    if (ids_dev) ops->free(s->d, ids_dev);
+    mem_free(ids);
+    mem_free(order);
+    return rc;
 }

@@ -26,6 +26,11 @@ int expert_slots_pack(struct expert_slots *s, int32_t il, struct weight *m);
 /* Of layer il; NULL: it has no experts. */
 const struct moe_pool *expert_slots_pool(const struct expert_slots *s, int32_t il);
 void expert_slots_stats(const struct expert_slots *s, struct tier_stats *out);
+/* Tokens that used each expert of each layer since the pool was opened, [n_layer, n_expert]. Changes while the device
+ * works. */
+const uint32_t *expert_slots_uses(const struct expert_slots *s);
+/* Fills the slots of every layer with its most used experts. Only before the first batch. */
+int expert_slots_fill(struct expert_slots *s, const uint32_t *uses, struct err *e);
 
 /* Device memory that slots for the fraction `share` of the experts take, at least the minimum per layer; in_form: bytes
  * of each layer's experts in the device's form, 0: it has none. */

@@ -8,7 +8,9 @@
 #include <cmocka.h>
 #include <math.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../unit/scratch.h"
 #include "base/buf.h"
@@ -537,6 +539,55 @@ static void refused_pinned_memory_puts_layers_on_the_processor(void **state) {
     assert_true(n_other >= 4 && n_failed >= 4);
 }
 
+/* Hits among the experts that the first answer uses, with a fresh start of the model. */
+static double hits_of_first_answer(const struct load_params *p, uint64_t vram) {
+    struct load_params own = *p;
+    struct loaded l;
+    struct tier_stats t;
+    struct err e = {0};
+    own.opened = open_cuda(own.vram_bytes = vram);
+    if (load_open(&l, &own, &e)) fail_msg("%s", e.text);
+    assert_true(l.plan.slot_bytes > 0);
+    if (answer(l.engine, &e)) fail_msg("%s", e.text);
+    assert_true(experts_stats(&l.model->weights.experts, &t));
+    load_close(&l);
+    return (double)t.n_hit / (double)(t.n_hit + t.n_miss);
+}
+
+/* What an earlier run used is in slots when the next one starts. A damaged file is as good as none. */
+static void the_next_start_has_the_experts_in_use(void **state) {
+    (void)state;
+    struct load_params p;
+    struct memory_plan plan;
+    struct err e = {0};
+    char folder[256], command[400];
+    assert_non_null(getcwd(folder, 128));
+    snprintf(folder + strlen(folder), 64, "/%s", scratch);
+    setenv("XDG_DATA_HOME", folder, 1);
+    load_small(&p);
+    p.path = deep;
+    p.plan.expert_slots = true;
+    struct plan_params want = p.plan;
+    uint64_t vram = 0, step = 0;
+    do { /* the largest card that needs slots */
+        want.vram_bytes = vram = vram ? vram - step : 0;
+        want.dev = open_cuda(vram);
+        if (plan_make(&plan, deep, &want, &e)) fail_msg("%s", e.text);
+        want.dev->ops->close(want.dev);
+        if (!vram) vram = plan.total_bytes, step = vram / 16;
+    } while (!plan.slot_bytes);
+    double cold = hits_of_first_answer(&p, vram); /* keeps no profile */
+    p.expert_profile = true;
+    assert_true(hits_of_first_answer(&p, vram) == cold);
+    double warm = hits_of_first_answer(&p, vram);
+    print_message("hits of the first answer: %.3f, with a profile %.3f\n", cold, warm);
+    assert_true(warm > cold + .2);
+    snprintf(command, sizeof command, "for f in '%s'/chimere/experts/*; do echo x >$f; done",
+             scratch);
+    assert_int_equal(system(command), 0);
+    assert_true(hits_of_first_answer(&p, vram) == cold);
+}
+
 /* The host's allocations too, and the device's beside them are given back. */
 static void host_memory_may_run_out_anywhere(void **state) {
     (void)state;
@@ -813,6 +864,7 @@ int main(void) {
         cmocka_unit_test(experts_give_the_same_wherever_they_are),
         cmocka_unit_test(streamed_experts_give_the_same_bits),
         cmocka_unit_test(experts_in_slots_give_the_same_bits),
+        cmocka_unit_test(the_next_start_has_the_experts_in_use),
         cmocka_unit_test(ops_are_timed),
         cmocka_unit_test(kernels_are_timed_on_fewer_multiprocessors),
         cmocka_unit_test(bandwidth_is_measured_and_costs_nothing_after),

@@ -38,6 +38,7 @@ static void make(struct bench *b, struct dev *d, uint32_t type, bool gated, int3
     }
     b->pool.directory = room(d->ops->pool_bytes(N_EXPERT, n_slot));
     b->pool.counts = room(sizeof *b->pool.counts);
+    b->pool.uses = room(N_EXPERT * sizeof *b->pool.uses);
     b->x = floats((size_t)N_EMBD * N_TOK, 1);
     b->args = (struct moe_args){.n_used = n_used,
                                 .gating = MOE_SOFTMAX,
@@ -117,7 +118,7 @@ static void slots_give_the_bits_of_all_resident(void **st) {
 struct model { /* of the slots, in plain C */
     int32_t expert[N_EXPERT];
     double count[N_EXPERT];
-    long last[N_EXPERT], clock;
+    long last[N_EXPERT], uses[N_EXPERT], clock;
     uint64_t n_hit, n_miss;
 };
 
@@ -135,6 +136,7 @@ static void step(struct model *m, const int32_t *ids, int32_t n_used, int32_t n_
         if (wanted[e]) {
             m->count[e] = 1 + m->count[e] * exp2(-(double)(m->clock - m->last[e]) / 256);
             m->last[e] = m->clock;
+            m->uses[e]++;
         }
     m->clock++;
     for (int e = 0; e < N_EXPERT; e++) {
@@ -184,6 +186,7 @@ static void hits_are_those_of_the_policy(void **st) {
     const struct moe_counts *n = b.pool.counts;
     assert_int_equal(n->n_hit + n->n_miss, N_STEP * N_USED);
     assert_int_equal(n->n_pass, N_STEP);
+    for (int e = 0; e < N_EXPERT; e++) assert_int_equal(b.pool.uses[e], m.uses[e]);
     assert_int_equal(n->n_bytes % n->n_miss, 0);
     assert_true(n->n_hit > N_STEP); /* and not all */
     assert_true(n->n_miss > 30);
@@ -207,6 +210,11 @@ static void a_long_batch_fills_the_slots(void **st) {
     struct moe_counts before = *b.pool.counts;
     assert_int_equal(before.n_hit, 0);
     assert_int_equal(before.n_pass, 1);
+    for (int e = 0; e < N_EXPERT; e++) {
+        uint32_t n = 0;
+        for (int p = 0; p < N_TOK * N_USED; p++) n += chosen[p] == e;
+        assert_int_equal(b.pool.uses[e], n);
+    }
     check_rows(&b, dev, N_TOK - 1, 1, chosen, NULL);
     assert_int_equal(b.pool.counts->n_miss, before.n_miss);
     assert_int_equal(b.pool.counts->n_hit, N_USED);
@@ -216,11 +224,39 @@ static void a_long_batch_fills_the_slots(void **st) {
     drop_all();
 }
 
+/* Experts that fill the slots before the first batch are hits, and the first rows are evicted first. */
+static void filled_slots_are_hits(void **st) {
+    (void)st;
+    enum { N_USED = 3, N_SLOT = 12 };
+    struct bench b;
+    make(&b, dev, QUANT_IQ3_S, true, N_SLOT, N_USED);
+    int32_t *fill = room(16 * sizeof *fill), *chosen = room(N_USED * sizeof *chosen);
+    for (int i = 0; i < 16; i++) fill[i] = i < 4 ? -1 : i + 6; /* 10 to 21 */
+    struct moe_args a = b.args;
+    a.n_tok = 16, a.n_used = 1, a.chosen = fill, a.pool = &b.pool;
+    a.gate = &b.host[0], a.up = &b.host[1], a.down = &b.host[2];
+    dev->ops->pool_fill(dev, &a);
+    settle(dev);
+    assert_int_equal(b.pool.counts->n_pass, 0);
+    for (int e = 0; e < N_EXPERT; e++) assert_int_equal(b.pool.uses[e], 0);
+    static const int32_t steps[][N_USED] = {{10, 15, 21}, {0, 1, 2}, {16, 20, 10}, {11, 12, 13}};
+    static const int hits[] = {3, 0, 3, 0};
+    for (int i = 0; i < 4; i++) {
+        uint64_t before = b.pool.counts->n_hit;
+        memcpy(chosen, steps[i], sizeof steps[i]);
+        check_rows(&b, dev, 0, 1, chosen, NULL);
+        assert_int_equal(b.pool.counts->n_hit - before, hits[i]);
+    }
+    assert_int_equal(b.pool.uses[10], 2);
+    drop_all();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(slots_give_the_bits_of_all_resident, seed),
         cmocka_unit_test_setup(hits_are_those_of_the_policy, seed),
         cmocka_unit_test_setup(a_long_batch_fills_the_slots, seed),
+        cmocka_unit_test_setup(filled_slots_are_hits, seed),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -53,6 +53,7 @@ void chat_rig_how(const struct cfg *c, int32_t n_seq, struct load_params *p) {
     p->vram_bytes = cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0;
     p->plan.budget_bytes = cfg_is_set(c, "ram") ? cfg_bytes(c, "ram") : 0;
     p->plan.expert_slots = cfg_bool(c, "expert-slots");
+    p->expert_profile = true;
     p->plan.fix_cpu_moe = cfg_is_set(c, "n-cpu-moe");
     p->plan.n_cpu_moe = p->plan.fix_cpu_moe ? (int32_t)cfg_int(c, "n-cpu-moe") : 0;
     p->plan.n_ctx = cfg_int(c, "ctx");

@@ -646,6 +646,7 @@ static const struct ops cuda_ops = {
     .stage_fence = cuda_stage_fence,
     .pack = cuda_pack,
     .pool_bytes = cuda_pool_bytes,
+    .pool_fill = named<OP_moe, cuda_pool_fill>::call,
     .embed = named<OP_embed, cuda_embed>::call,
     .rms_norm = named<OP_rms_norm, cuda_rms_norm>::call,
     .layer_norm = named<OP_layer_norm, cuda_layer_norm>::call,

@@ -334,8 +334,9 @@ int cuda_stage(struct dev *d, const struct weight *w, void *dst, struct weight *
 void cuda_stage_fence(struct dev *d);
 int cuda_pack(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
 size_t cuda_pool_bytes(int32_t n_expert, int32_t n_slot); /* expert_pool.cu */
-bool cuda_loader_open(struct cuda *c);                    /* succeeds too if it is open already */
-void cuda_loader_free(struct cuda *c);                    /* waits for uploads in flight */
+void cuda_pool_fill(struct dev *d, const struct moe_args *a);
+bool cuda_loader_open(struct cuda *c); /* succeeds too if it is open already */
+void cuda_loader_free(struct cuda *c); /* waits for uploads in flight */
 
 /* ---- measurement (measure.cu) ---- */
 

@@ -37,11 +37,13 @@ struct pool_dir { /* all in device memory, except shown */
     int32_t *slot;   /* [n_expert]: 1 + its slot; 0: none */
     uint32_t *last;  /* [n_expert]: clock of the last use */
     float *count;    /* [n_expert]: uses, as of `last` */
+    uint32_t *uses;  /* [n_expert]: tokens that used it */
     int32_t *expert; /* [n_slot]: 1 + its expert; 0: none */
     pool_copy *list; /* [head->n_list]: what copy_experts_kernel copies */
     int32_t n_expert, n_slot;
     uint64_t record; /* bytes of an expert */
     struct moe_counts *shown;
+    uint32_t *shown_uses;
 };
 
 /* ---- the directory ---- */
@@ -59,6 +61,12 @@ static __device__ __forceinline__ void pool_count(const pool_dir &d, int n_hit, 
     n.n_bytes += (uint64_t)n_miss * d.record;
     d.head->counts = n;
     *d.shown = n;
+}
+
+/* Adds n tokens that used expert e; the host sees the sum. */
+static __device__ __forceinline__ void pool_add_uses(const pool_dir &d, int e, int n) {
+    uint32_t sum = d.uses[e] + (uint32_t)n;
+    d.uses[e] = d.shown_uses[e] = sum;
 }
 
 /* The number of threads before this one, in the block, for which is_in is set; *all: of all threads. */
@@ -124,6 +132,7 @@ __global__ void __launch_bounds__(POOL_THREADS)
         float decay = exp2f((float)(clock - d.last[tid]) * (-1.0f / COUNT_HALF));
         d.count[tid] = (float)uses + d.count[tid] * decay;
         d.last[tid] = used_at;
+        if (is_counted) pool_add_uses(d, tid, uses);
     }
     wanted[tid] = is_wanted;
     int n_miss, n_all, at = pool_rank(is_wanted && !has, room[0], &n_miss);
@@ -167,12 +176,13 @@ __global__ void __launch_bounds__(POOL_THREADS)
     used[tid] = 0;
     __syncthreads();
     for (int p = tid; p < n_pair; p += POOL_THREADS)
-        if (ids[p] >= 0) used[ids[p]] = 1; /* all write the same */
+        if (ids[p] >= 0) atomicAdd(&used[ids[p]], 1);
     __syncthreads();
     bool is_used = used[tid] != 0;
     int32_t slot = is_used ? d.slot[tid] : 0;
     int at = pool_rank(is_used, room[0], &n_all);
     if (is_used) d.list[at] = pool_copy{slot ? ~(slot - 1) : tid, tid};
+    if (is_used) pool_add_uses(d, tid, used[tid]);
     pool_rank(is_used && !slot, room[1], &n_miss);
     if (tid) return;
     d.head->n_list = n_all;
@@ -231,7 +241,7 @@ static size_t pool_align(size_t n) { return (n + 15) & ~(size_t)15; }
 
 size_t cuda_pool_bytes(int32_t n_expert, int32_t n_slot) {
     size_t n = (size_t)n_expert;
-    return pool_align(sizeof(pool_head)) + 3 * pool_align(4 * n) + pool_align(4 * (size_t)n_slot) +
+    return pool_align(sizeof(pool_head)) + 4 * pool_align(4 * n) + pool_align(4 * (size_t)n_slot) +
            pool_align(sizeof(pool_copy) * n);
 }
 
@@ -244,9 +254,11 @@ static pool_dir pool_dir_of(const struct moe_args *a, uint64_t record) {
     d.slot = (int32_t *)at, at += pool_align(4 * n);
     d.last = (uint32_t *)at, at += pool_align(4 * n);
     d.count = (float *)at, at += pool_align(4 * n);
+    d.uses = (uint32_t *)at, at += pool_align(4 * n);
     d.expert = (int32_t *)at, at += pool_align(4 * (size_t)p->n_slot);
     d.list = (pool_copy *)at;
-    d.n_expert = (int32_t)n, d.n_slot = p->n_slot, d.record = record, d.shown = p->counts;
+    d.n_expert = (int32_t)n, d.n_slot = p->n_slot, d.record = record;
+    d.shown = p->counts, d.shown_uses = p->uses;
     return d;
 }
 
@@ -319,4 +331,17 @@ void cuda_pool_stage(struct cuda *c, const struct moe_args *a, int32_t *ids) {
         place(c, given, n, ids + (first < 0 ? 0 : first) * a->n_used, NULL, NULL, d, false);
         copy_listed(c, to_slots, d);
     }
+}
+
+/* Tokens in ascending order of use give the experts ages by which they are evicted, the least used first. */
+void cuda_pool_fill(struct dev *d, const struct moe_args *a) {
+    struct cuda *c = (struct cuda *)d;
+    uint64_t record;
+    if (!cuda_begin(c)) return;
+    copy_job j = copy_job_of(a, a->pool->slot, &record);
+    pool_dir dir = pool_dir_of(a, record);
+    choice_job given = {};
+    given.n_expert = dir.n_expert, given.n_used = a->n_used;
+    place(c, given, a->n_tok, (int32_t *)a->chosen, NULL, NULL, dir, false);
+    copy_listed(c, j, dir);
 }
