@@ -2,7 +2,7 @@
  * experts than slots, and for long batches; the counters are those of a simulation of the policy. */
 #include "on_device.h"
 
-enum { N_EXPERT = 24, N_EMBD = 256, N_TOK = 70, N_W = 7 };
+enum { N_EXPERT = 24, MANY = 264, N_EMBD = 256, N_TOK = 70, N_W = 7 };
 
 struct bench {
     struct weight w[N_W];  /* router; gate, up, down; of the shared expert: gate, up, down */
@@ -12,11 +12,11 @@ struct bench {
     float *x;
 };
 
-static void make(struct bench *b, struct dev *d, uint32_t type, bool gated, int32_t n_slot,
-                 int32_t n_used) {
+static void make_with(struct bench *b, struct dev *d, uint32_t type, bool gated, int32_t n_slot,
+                      int32_t n_used, int32_t n_expert) {
     int64_t n_ff = quant_traits(type)->block_elements > 64 ? 256 : 64; /* whole blocks */
-    const int64_t shape[N_W][3] = {{N_EMBD, N_EXPERT, 1},    {N_EMBD, n_ff, N_EXPERT},
-                                   {N_EMBD, n_ff, N_EXPERT}, {n_ff, N_EMBD, N_EXPERT},
+    const int64_t shape[N_W][3] = {{N_EMBD, n_expert, 1},    {N_EMBD, n_ff, n_expert},
+                                   {N_EMBD, n_ff, n_expert}, {n_ff, N_EMBD, n_expert},
                                    {N_EMBD, 32, 1},          {N_EMBD, 32, 1},
                                    {32, N_EMBD, 1}};
     memset(b, 0, sizeof *b);
@@ -36,9 +36,9 @@ static void make(struct bench *b, struct dev *d, uint32_t type, bool gated, int3
         b->pool.slot[i - 1].n_mat = n_slot;
         b->pool.slot[i - 1].data = room(n);
     }
-    b->pool.directory = room(d->ops->pool_bytes(N_EXPERT, n_slot));
+    b->pool.directory = room(d->ops->pool_bytes(n_expert, n_slot));
     b->pool.counts = room(sizeof *b->pool.counts);
-    b->pool.uses = room(N_EXPERT * sizeof *b->pool.uses);
+    b->pool.uses = room(n_expert * sizeof *b->pool.uses);
     b->x = floats((size_t)N_EMBD * N_TOK, 1);
     b->args = (struct moe_args){.n_used = n_used,
                                 .gating = MOE_SOFTMAX,
@@ -52,6 +52,11 @@ static void make(struct bench *b, struct dev *d, uint32_t type, bool gated, int3
                                 .sh_gate = gated ? &b->w[4] : NULL,
                                 .sh_up = &b->w[5],
                                 .sh_down = &b->w[6]};
+}
+
+static void make(struct bench *b, struct dev *d, uint32_t type, bool gated, int32_t n_slot,
+                 int32_t n_used) {
+    make_with(b, d, type, gated, n_slot, n_used, N_EXPERT);
 }
 
 /* Rows [first, first + n) with all experts on the device, and from the pool: the same bits. */
@@ -111,6 +116,17 @@ static void slots_give_the_bits_of_all_resident(void **st) {
             assert_true(b.pool.counts->n_pass >= 6);
             drop_all();
         }
+}
+
+/* So many experts take another kernel, and are chosen by a kernel of its own. */
+static void slots_give_the_same_bits_with_many_experts(void **st) {
+    (void)st;
+    struct bench b;
+    make_with(&b, dev, QUANT_Q8_0, false, MANY - 4, 8, MANY);
+    for (int t = 0; t < 2; t++) check_rows(&b, dev, t, 1, NULL, NULL);
+    check_rows(&b, dev, 2, 5, NULL, NULL);
+    assert_int_equal(b.pool.counts->n_pass, 3);
+    drop_all();
 }
 
 /* ---- the policy ---- */
@@ -254,6 +270,7 @@ static void filled_slots_are_hits(void **st) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(slots_give_the_bits_of_all_resident, seed),
+        cmocka_unit_test_setup(slots_give_the_same_bits_with_many_experts, seed),
         cmocka_unit_test_setup(hits_are_those_of_the_policy, seed),
         cmocka_unit_test_setup(a_long_batch_fills_the_slots, seed),
         cmocka_unit_test_setup(filled_slots_are_hits, seed),

@@ -1,22 +1,23 @@
 /* expert_pool.cu: experts that the device holds in slots, while all are in pinned host memory (moe_pool in tensor.h).
  *
  * The directory is in device memory and the kernels of a step decide everything, so the host never waits for a layer
- * and the step stays one CUDA graph. In a step, place_kernel chooses the experts, finds their slots, and evicts for
- * those that are missing; copy_kernel then reads them from host memory, 16 bytes per lane. A longer batch copies all
- * experts that it uses to a stage: from their slots, or from host memory.
+ * and the step stays one CUDA graph. In a step, one kernel chooses the experts, finds their slots, evicts for those
+ * that are missing, and reads these from host memory, 16 bytes per lane. All its blocks decide the same, so they
+ * exchange nothing: the last block alone writes the directory, if experts are missing after all blocks have read it. A
+ * longer batch copies all experts that it uses to a stage: from their slots, or from host memory.
  *
  * Evicted is the expert with the lowest last use + COUNT_WEIGHT log2(1 + decayed count of uses), as in model/tier.c. */
 #include "kernels/cuda/moe.cuh"
 
 enum {
-    POOL_THREADS = 512, /* of place_kernel: at least one per expert and per slot */
-    POOL_WARPS = POOL_THREADS / 32,
+    POOL_THREADS = 512, /* of a block that decides: at least one per expert and per slot */
+    POOL_FEW = 256,     /* the same for fewer experts: its barriers are shorter */
+    POOL_BLOCKS = 64,   /* of a step: 512 KB of reads in flight, the bus needs some 100 KB */
     COPY_THREADS = 256,
-    COPY_EACH = 2, /* groups of 16 bytes per thread and chunk */
-    COPY_BYTES = COPY_THREADS * COPY_EACH * 16,
-    COPY_BLOCKS = 2,  /* per multiprocessor: 2 MB of reads in flight, the bus needs some 100 KB */
-    WARM_PASSES = 4,  /* steps at the end of a long batch that fill the slots */
-    MAX_SEGMENTS = 12 /* four planes of gate, up and down */
+    COPY_BYTES = 8192, /* of a chunk */
+    COPY_BLOCKS = 2,   /* per multiprocessor, of copies to the stage */
+    WARM_PASSES = 4,   /* steps at the end of a long batch that fill the slots */
+    MAX_SEGMENTS = 12  /* four planes of gate, up and down */
 };
 static_assert((int)POOL_THREADS >= (int)MAX_EXPERTS, "a thread per expert");
 #define COUNT_WEIGHT 4.0f
@@ -24,7 +25,8 @@ static_assert((int)POOL_THREADS >= (int)MAX_EXPERTS, "a thread per expert");
 
 struct pool_head {
     struct moe_counts counts;
-    uint32_t clock; /* tokens of all steps */
+    uint32_t clock;     /* tokens of all steps */
+    uint32_t n_arrived; /* blocks that have read the directory; 0 between kernels */
     int32_t n_list;
 };
 
@@ -54,28 +56,23 @@ static __device__ __forceinline__ float pool_score(float count, uint32_t age) {
            (float)age;
 }
 
-/* Publishes the counters. One thread. */
-static __device__ __forceinline__ void pool_count(const pool_dir &d, int n_hit, int n_miss) {
-    struct moe_counts n = d.head->counts;
+/* Publishes the counters n, with those of one more batch. One thread. */
+static __device__ __forceinline__ void pool_count(const pool_dir &d, struct moe_counts n, int n_hit,
+                                                  int n_miss) {
     n.n_hit += (uint64_t)n_hit, n.n_miss += (uint64_t)n_miss, n.n_pass++;
     n.n_bytes += (uint64_t)n_miss * d.record;
     d.head->counts = n;
     *d.shown = n;
 }
 
-/* Adds n tokens that used expert e; the host sees the sum. */
-static __device__ __forceinline__ void pool_add_uses(const pool_dir &d, int e, int n) {
-    uint32_t sum = d.uses[e] + (uint32_t)n;
-    d.uses[e] = d.shown_uses[e] = sum;
-}
-
 /* The number of threads before this one, in the block, for which is_in is set; *all: of all threads. */
+template <int T>
 static __device__ __forceinline__ int pool_rank(bool is_in, int32_t *room, int *all) {
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, before = 0, sum = 0;
     uint32_t mine = __ballot_sync(0xffffffffu, is_in);
     if (lane == 0) room[warp] = __popc(mine);
     __syncthreads();
-    for (int w = 0; w < POOL_WARPS; w++) {
+    for (int w = 0; w < T / 32; w++) {
         before += w < warp ? room[w] : 0;
         sum += room[w];
     }
@@ -83,93 +80,22 @@ static __device__ __forceinline__ int pool_rank(bool is_in, int32_t *room, int *
     return before + __popc(mine & ((1u << lane) - 1u));
 }
 
-/* The thread with the largest value of a block, the first of several; room: [POOL_WARPS]. One barrier. */
-static __device__ __forceinline__ int pool_largest(uint32_t value, uint2 *room) {
+/* The thread with the largest value of a block, the first of several; room: [T / 32]. One barrier. */
+template <int T> static __device__ __forceinline__ int pool_largest(uint32_t value, uint2 *room) {
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     uint32_t most = lanes_most(value);
     uint32_t all = __ballot_sync(0xffffffffu, value == most);
     if (lane == __ffs((int)all) - 1) room[warp] = make_uint2(most, threadIdx.x);
     __syncthreads();
-    uint2 v = room[lane % POOL_WARPS];
+    uint2 v = room[lane % (T / 32)];
     all = __ballot_sync(0xffffffffu, v.x == lanes_most(v.x));
     return (int)__shfl_sync(0xffffffffu, v.y, __ffs((int)all) - 1);
-}
-
-/* One block. Chooses the experts of n_tok tokens (if c has logits, at most CHOOSE_FEW; otherwise ids are given),
- * assigns a slot to each, and lists those that must be copied. slots: ids with each expert
- * replaced by its slot; may be NULL. */
-__global__ void __launch_bounds__(POOL_THREADS)
-    place_experts_kernel(choice_job c, int32_t n_tok, int32_t *ids, float *weights, int32_t *slots,
-                         pool_dir d, int32_t is_counted) {
-    __shared__ int32_t chosen[STEP_TOKS * MAX_USED], missing[MAX_EXPERTS], room[2][POOL_WARPS];
-    __shared__ uint2 largest[2][POOL_WARPS];
-    __shared__ bool wanted[MAX_EXPERTS];
-    int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, n_pair = n_tok * c.n_used;
-    pdl_trigger();
-    pdl_wait();
-    if (c.logits) {
-#pragma unroll 1
-        for (int t = warp; t < n_tok; t += POOL_WARPS) {
-            int32_t id = warp_keep(c, t, warp_choose<CHOOSE_FEW / 32>(c, t));
-            float weight = warp_weight(c, t, id);
-            if (lane >= c.n_used) continue;
-            chosen[t * c.n_used + lane] = ids[t * c.n_used + lane] = id;
-            weights[t * c.n_used + lane] = weight;
-        }
-    } else {
-        for (int p = tid; p < n_pair; p += POOL_THREADS) chosen[p] = ids[p];
-    }
-    uint32_t clock = d.head->clock, used_at = 0;
-    bool is_expert = tid < d.n_expert, has = is_expert && d.slot[tid] != 0;
-    __syncthreads();
-    int uses = 0;
-    for (int p = 0, t = 0, k = 0; p < n_pair; p++) {
-        if (chosen[p] == tid) uses++, used_at = clock + (uint32_t)t;
-        if (++k == c.n_used) k = 0, t++;
-    }
-    bool is_wanted = is_expert && uses > 0;
-    if (is_wanted) {
-        float decay = exp2f((float)(clock - d.last[tid]) * (-1.0f / COUNT_HALF));
-        d.count[tid] = (float)uses + d.count[tid] * decay;
-        d.last[tid] = used_at;
-        if (is_counted) pool_add_uses(d, tid, uses);
-    }
-    wanted[tid] = is_wanted;
-    int n_miss, n_all, at = pool_rank(is_wanted && !has, room[0], &n_miss);
-    if (is_wanted && !has) missing[at] = tid;
-    pool_rank(is_wanted, room[1], &n_all); /* its barrier: missing and the uses are stored */
-    if (n_miss) {
-        uint32_t rank = 0; /* the slot of the greatest is evicted; 0: must stay */
-        int32_t x = tid < d.n_slot ? d.expert[tid] - 1 : -1;
-        if (tid < d.n_slot && x < 0) rank = 0xffffffffu;
-        else if (x >= 0 && !wanted[x]) {
-            float s = pool_score(d.count[x], clock + (uint32_t)n_tok - d.last[x]) + 0.0f;
-            uint32_t u = (uint32_t)__float_as_int(s);
-            rank = ~(u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000u));
-        }
-#pragma unroll 1
-        for (int m = 0; m < n_miss; m++) {
-            if (pool_largest(rank, largest[m % 2]) != tid) continue;
-            if (x >= 0) d.slot[x] = 0;
-            d.expert[tid] = missing[m] + 1;
-            d.slot[missing[m]] = tid + 1;
-            d.list[m] = pool_copy{missing[m], tid};
-            rank = 0;
-        }
-    }
-    __syncthreads();
-    for (int p = tid; slots && p < n_pair; p += POOL_THREADS)
-        slots[p] = chosen[p] < 0 ? chosen[p] : d.slot[chosen[p]] - 1;
-    if (tid) return;
-    d.head->n_list = n_miss;
-    d.head->clock = clock + (uint32_t)n_tok;
-    if (is_counted) pool_count(d, n_all - n_miss, n_miss);
 }
 
 /* One block. Lists the experts of a long batch: each is copied to its own place, from its slot if it has one. */
 __global__ void __launch_bounds__(POOL_THREADS)
     list_experts_kernel(const int32_t *ids, int32_t n_pair, pool_dir d) {
-    __shared__ int32_t used[MAX_EXPERTS], room[2][POOL_WARPS];
+    __shared__ int32_t used[MAX_EXPERTS], room[2][POOL_THREADS / 32];
     int tid = (int)threadIdx.x, n_all, n_miss;
     pdl_trigger();
     pdl_wait();
@@ -180,13 +106,13 @@ __global__ void __launch_bounds__(POOL_THREADS)
     __syncthreads();
     bool is_used = used[tid] != 0;
     int32_t slot = is_used ? d.slot[tid] : 0;
-    int at = pool_rank(is_used, room[0], &n_all);
+    int at = pool_rank<POOL_THREADS>(is_used, room[0], &n_all);
     if (is_used) d.list[at] = pool_copy{slot ? ~(slot - 1) : tid, tid};
-    if (is_used) pool_add_uses(d, tid, used[tid]);
-    pool_rank(is_used && !slot, room[1], &n_miss);
+    if (is_used) d.uses[tid] = d.shown_uses[tid] = d.uses[tid] + (uint32_t)used[tid];
+    pool_rank<POOL_THREADS>(is_used && !slot, room[1], &n_miss);
     if (tid) return;
     d.head->n_list = n_all;
-    pool_count(d, n_all - n_miss, n_miss);
+    pool_count(d, d.head->counts, n_all - n_miss, n_miss);
 }
 
 /* ---- copies ---- */
@@ -198,41 +124,147 @@ struct copy_job {
     int32_t first[MAX_SEGMENTS +
                   1]; /* index of a segment's first chunk; at the end: chunks per expert */
     int32_t n_segment;
-    const pool_head *head;
-    const pool_copy *list;
 };
 
-/* Copies what the list names. A block takes every gridDim.x-th chunk. */
+/* A block of T threads copies a chunk of an expert. */
+template <int T>
+static __device__ __forceinline__ void copy_chunk(const copy_job &j, pool_copy one, int chunk) {
+    enum { EACH = COPY_BYTES / 16 / T }; /* groups of 16 bytes per thread */
+    int s = 0;
+    while (chunk >= j.first[s + 1]) s++;
+    uint32_t bytes = j.bytes[s], at = (uint32_t)(chunk - j.first[s]) * COPY_BYTES;
+    const uint8_t *from = one.from < 0 ? j.slots[s] + (uint64_t)~one.from * bytes
+                                       : j.host[s] + (uint64_t)one.from * bytes;
+    uint8_t *to = j.to[s] + (uint64_t)one.to * bytes;
+    uint32_t end = min(at + COPY_BYTES, bytes);
+    if (bytes % 16) { /* small models only */
+        for (uint32_t i = at + threadIdx.x; i < end; i += T) to[i] = from[i];
+        return;
+    }
+    uint4 v[EACH];
+    at += 16 * threadIdx.x;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (at + i * 16 * T < end) v[i] = *(const uint4 *)(from + at + i * 16 * T);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (at + i * 16 * T < end) *(uint4 *)(to + at + i * 16 * T) = v[i];
+}
+
+/* Copies what the directory's list names. A block takes every gridDim.x-th chunk. */
 __global__ void __launch_bounds__(COPY_THREADS)
-    copy_experts_kernel(const __grid_constant__ copy_job j) {
+    copy_experts_kernel(const __grid_constant__ copy_job j, pool_dir d) {
     pdl_wait();
     pdl_trigger(); /* not earlier: a kernel must not start, and cache a slot, before the last reader has ended */
-    int per = j.first[j.n_segment], n = j.head->n_list * per;
+    int per = j.first[j.n_segment], n = d.head->n_list * per;
 #pragma unroll 1
-    for (int b = (int)blockIdx.x; b < n; b += (int)gridDim.x) {
-        pool_copy one = j.list[b / per];
-        int chunk = b % per, s = 0;
-        while (chunk >= j.first[s + 1]) s++;
-        uint32_t bytes = j.bytes[s], at = (uint32_t)(chunk - j.first[s]) * COPY_BYTES;
-        const uint8_t *from = one.from < 0 ? j.slots[s] + (uint64_t)~one.from * bytes
-                                           : j.host[s] + (uint64_t)one.from * bytes;
-        uint8_t *to = j.to[s] + (uint64_t)one.to * bytes;
-        uint32_t end = min(at + COPY_BYTES, bytes);
-        if (bytes % 16) { /* small models only */
-            for (uint32_t i = at + threadIdx.x; i < end; i += COPY_THREADS) to[i] = from[i];
-            continue;
-        }
-        uint4 v[COPY_EACH];
-        at += 16 * threadIdx.x;
-#pragma unroll
-        for (int i = 0; i < COPY_EACH; i++)
-            if (at + i * 16 * COPY_THREADS < end)
-                v[i] = *(const uint4 *)(from + at + i * 16 * COPY_THREADS);
-#pragma unroll
-        for (int i = 0; i < COPY_EACH; i++)
-            if (at + i * 16 * COPY_THREADS < end)
-                *(uint4 *)(to + at + i * 16 * COPY_THREADS) = v[i];
+    for (int b = (int)blockIdx.x; b < n; b += (int)gridDim.x)
+        copy_chunk<COPY_THREADS>(j, d.list[b / per], b % per);
+}
+
+/* ---- a step ---- */
+
+/* Before the last block writes the directory: waits until all other blocks have read it. */
+static __device__ __forceinline__ void pool_await(const pool_dir &d, bool is_last) {
+    if (threadIdx.x == 0 && !is_last) atomic_ticket(&d.head->n_arrived);
+    if (!is_last) return;
+    if (threadIdx.x == 0) {
+        while (peer_acquire(&d.head->n_arrived) + 1 < gridDim.x) {} /* they wait for nothing */
+        d.head->n_arrived = 0;
     }
+    __syncthreads();
+}
+
+/* Chooses the experts of n_tok tokens (if c has logits, at most CHOOSE_FEW; otherwise ids are given), assigns a slot to
+ * each, and copies those that are missing. slots: ids with each expert replaced by its slot; may be NULL. The directory
+ * is read past the L1 cache, which may have a line of an earlier kernel. */
+template <int T>
+__global__ void __launch_bounds__(T, 2)
+    pool_step_kernel(choice_job c, int32_t n_tok, int32_t *ids, float *weights, int32_t *slots,
+                     pool_dir d, int32_t is_counted, const __grid_constant__ copy_job j) {
+    __shared__ int32_t chosen[STEP_TOKS * MAX_USED], missing[T], slot_of[T], room[2][T / 32];
+    __shared__ uint2 largest[2][T / 32];
+    __shared__ pool_copy list[T];
+    __shared__ bool wanted[T];
+    int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, n_pair = n_tok * c.n_used;
+    bool is_last = blockIdx.x + 1 == gridDim.x, is_expert = tid < d.n_expert;
+    struct moe_counts counts = {};
+    uint32_t last = 0, all_uses = 0;
+    float count = 0;
+    pdl_wait();
+    pdl_trigger(); /* not earlier: a kernel must not start, and cache a slot, before the last reader has ended */
+    uint32_t clock = __ldcg(&d.head->clock);
+    slot_of[tid] = is_expert ? __ldcg(d.slot + tid) : 0;
+    if (is_last && is_expert) {
+        last = __ldcg(d.last + tid), count = __ldcg(d.count + tid);
+        all_uses = __ldcg(d.uses + tid);
+    }
+    if (is_last && tid == 0) counts = d.head->counts;
+    if (c.logits) {
+#pragma unroll 1
+        for (int t = warp; t < n_tok; t += T / 32) {
+            int32_t id = warp_keep(c, t, warp_choose<CHOOSE_FEW / 32>(c, t));
+            float weight = is_last ? warp_weight(c, t, id) : 0.0f;
+            if (lane >= c.n_used) continue;
+            chosen[t * c.n_used + lane] = id;
+            if (is_last) ids[t * c.n_used + lane] = id, weights[t * c.n_used + lane] = weight;
+        }
+    } else {
+        for (int p = tid; p < n_pair; p += T) chosen[p] = ids[p];
+    }
+    __syncthreads();
+    int uses = 0;
+    uint32_t used_at = 0;
+    for (int p = 0, t = 0, k = 0; p < n_pair; p++) {
+        if (chosen[p] == tid) uses++, used_at = clock + (uint32_t)t;
+        if (++k == c.n_used) k = 0, t++;
+    }
+    bool is_wanted = is_expert && uses > 0, is_missing = is_wanted && slot_of[tid] == 0;
+    wanted[tid] = is_wanted;
+    int n_miss, n_all, at = pool_rank<T>(is_missing, room[0], &n_miss);
+    if (is_missing) missing[at] = tid;
+    pool_rank<T>(is_wanted, room[1], &n_all); /* its barrier: missing and wanted are stored */
+    if (!n_miss && !is_last) return;
+    int32_t taken = -1;
+    if (n_miss) {
+        uint32_t rank = 0; /* the slot of the greatest is evicted; 0: must stay */
+        int32_t x = tid < d.n_slot ? __ldcg(d.expert + tid) - 1 : -1;
+        if (tid < d.n_slot && x < 0) rank = 0xffffffffu;
+        else if (x >= 0 && !wanted[x]) {
+            uint32_t age = clock + (uint32_t)n_tok - __ldcg(d.last + x);
+            uint32_t u = (uint32_t)__float_as_int(pool_score(__ldcg(d.count + x), age) + 0.0f);
+            rank = ~(u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000u));
+        }
+#pragma unroll 1
+        for (int m = 0; m < n_miss; m++) {
+            if (pool_largest<T>(rank, largest[m % 2]) != tid) continue;
+            if (x >= 0) slot_of[x] = 0;
+            taken = missing[m];
+            slot_of[taken] = tid + 1;
+            list[m] = pool_copy{taken, tid};
+            rank = 0;
+        }
+        __syncthreads();
+        pool_await(d, is_last);
+    }
+    if (is_last) {
+        if (is_wanted) {
+            float decay = exp2f((float)(clock - last) * (-1.0f / COUNT_HALF));
+            d.count[tid] = (float)uses + count * decay;
+            d.last[tid] = used_at;
+            if (is_counted) d.uses[tid] = d.shown_uses[tid] = all_uses + (uint32_t)uses;
+        }
+        if (taken >= 0) d.expert[tid] = taken + 1;
+        if (n_miss && is_expert) d.slot[tid] = slot_of[tid];
+        for (int p = tid; slots && p < n_pair; p += T)
+            slots[p] = chosen[p] < 0 ? chosen[p] : slot_of[chosen[p]] - 1;
+        if (tid == 0) d.head->clock = clock + (uint32_t)n_tok;
+        if (tid == 0 && is_counted) pool_count(d, counts, n_all - n_miss, n_miss);
+    }
+    int per = j.first[j.n_segment];
+#pragma unroll 1
+    for (int b = (int)blockIdx.x; b < n_miss * per; b += (int)gridDim.x)
+        copy_chunk<T>(j, list[b / per], b % per);
 }
 
 /* ---- recording ---- */
@@ -290,16 +322,19 @@ static copy_job copy_job_of(const struct moe_args *a, const struct weight *to, u
     return j;
 }
 
-static void copy_listed(struct cuda *c, copy_job &j, const pool_dir &d) {
-    j.head = d.head, j.list = d.list;
+static void copy_listed(struct cuda *c, const copy_job &j, const pool_dir &d) {
     launch(c, copy_experts_kernel, dim3((unsigned)(COPY_BLOCKS * c->n_sm)), dim3(COPY_THREADS), 0,
-           j);
+           j, d);
 }
 
-static void place(struct cuda *c, const choice_job &choice, int32_t n_tok, int32_t *ids,
-                  float *weights, int32_t *slots, const pool_dir &d, bool is_counted) {
-    launch(c, place_experts_kernel, dim3(1), dim3(POOL_THREADS), 0, choice, n_tok, ids, weights,
-           slots, d, (int32_t)is_counted);
+static void step(struct cuda *c, const choice_job &choice, int32_t n_tok, int32_t *ids,
+                 float *weights, int32_t *slots, const pool_dir &d, bool is_counted,
+                 const copy_job &j) {
+    bool is_few = d.n_expert <= POOL_FEW;
+    dim3 grid((unsigned)(c->n_sm < POOL_BLOCKS ? c->n_sm : POOL_BLOCKS));
+    launch(c, is_few ? pool_step_kernel<POOL_FEW> : pool_step_kernel<POOL_THREADS>, grid,
+           dim3(is_few ? POOL_FEW : POOL_THREADS), 0, choice, n_tok, ids, weights, slots, d,
+           (int32_t)is_counted, j);
 }
 
 void cuda_pool_step(struct cuda *c, const struct moe_args *a, int32_t n_tok,
@@ -307,8 +342,7 @@ void cuda_pool_step(struct cuda *c, const struct moe_args *a, int32_t n_tok,
     uint64_t record;
     copy_job j = copy_job_of(a, a->pool->slot, &record);
     pool_dir d = pool_dir_of(a, record);
-    place(c, choice, n_tok, ids, weights, slots, d, true);
-    copy_listed(c, j, d);
+    step(c, choice, n_tok, ids, weights, slots, d, true, j);
 }
 
 void cuda_pool_stage(struct cuda *c, const struct moe_args *a, int32_t *ids) {
@@ -328,8 +362,8 @@ void cuda_pool_stage(struct cuda *c, const struct moe_args *a, int32_t *ids) {
         int32_t first = a->n_tok - pass * each;
         n = first < 0 ? each + first : each;
         if (n <= 0) continue;
-        place(c, given, n, ids + (first < 0 ? 0 : first) * a->n_used, NULL, NULL, d, false);
-        copy_listed(c, to_slots, d);
+        step(c, given, n, ids + (first < 0 ? 0 : first) * a->n_used, NULL, NULL, d, false,
+             to_slots);
     }
 }
 
@@ -342,6 +376,5 @@ void cuda_pool_fill(struct dev *d, const struct moe_args *a) {
     pool_dir dir = pool_dir_of(a, record);
     choice_job given = {};
     given.n_expert = dir.n_expert, given.n_used = a->n_used;
-    place(c, given, a->n_tok, (int32_t *)a->chosen, NULL, NULL, dir, false);
-    copy_listed(c, j, dir);
+    step(c, given, a->n_tok, (int32_t *)a->chosen, NULL, NULL, dir, false, j);
 }
