@@ -99,6 +99,7 @@ static void count_tensor(struct blueprint *b, const struct gguf_tensor *t, bool 
     int il = -1;
     b->file_bytes += t->n_bytes;
     b->has_expert_bias |= strstr(t->name, "_exps.bias") != NULL;
+    b->has_tails |= str_ends(t->name, WEIGHT_TAIL);
     if (table && is_tied) b->weight_bytes += b->dev ? device_bytes(b->dev, t) : t->n_bytes;
     bool routed = strstr(t->name, "_exps.weight") && sscanf(t->name, "blk.%d.", &il) == 1 &&
                   il >= 0 && il < hp->n_layer && il < ARCH_MAX_LAYERS;
@@ -362,7 +363,7 @@ static bool choose_placed(struct memory_plan *p, struct blueprint *b,
     b->least_pool = 0;
     b->uses_slots = false;
     if (choose(p, b, want)) return true;
-    if (b->foreign) return false;
+    if (b->foreign || b->has_tails) return false;
     if (!b->dev) return !want->in_memory && choose_pool(p, b, want);
     if (want->fix_cpu_moe || !b->n_moe) return false;
     b->n_cpu_most = b->n_moe;
@@ -437,7 +438,8 @@ static void set_budgets(struct memory_plan *p, const struct blueprint *b,
     p->budget_bytes = want->budget_bytes == UINT64_MAX ? UINT64_MAX : have;
 }
 
-static int refuse(const struct memory_plan *p, const struct plan_params *want, struct err *e) {
+static int refuse(const struct memory_plan *p, const struct blueprint *b,
+                  const struct plan_params *want, struct err *e) {
     char need[16], have[16], weights[16], host[16], host_have[16];
     str_bytes(need, p->total_bytes);
     str_bytes(have, p->budget_bytes);
@@ -455,9 +457,15 @@ static int refuse(const struct memory_plan *p, const struct plan_params *want, s
             "%s does not fit: experts of %d layers beside the GPU need %s of memory, and %s may "
             "be used",
             p->name, p->n_cpu_moe, host, host_have);
-    err_hint(e, want->n_ctx || want->n_seq
-                    ? "give it a smaller --ctx or --parallel, or leave them to it"
-                    : "take a smaller quantised type");
+    if (b->has_tails && b->m->hp.moe.n_expert)
+        err_hint(e,
+                 "the file has tensors in two parts (*%s), so the device must hold all experts; "
+                 "quantize it without --tails",
+                 WEIGHT_TAIL);
+    else
+        err_hint(e, want->n_ctx || want->n_seq
+                        ? "give it a smaller --ctx or --parallel, or leave them to it"
+                        : "take a smaller quantised type");
     return CHIMERE_ELIMIT;
 }
 
@@ -482,7 +490,7 @@ int plan_make(struct memory_plan *out, const char *path, const struct plan_param
         int64_t train = b->foreign ? foreign.n_ctx_train : b->m->hp.n_ctx_train;
         set_budgets(out, b, p);
         out->n_ctx_train = train > 0 ? train : PLAN_DEFAULT_CTX;
-        if (!choose_engines(out, b, p)) rc = refuse(out, p, e);
+        if (!choose_engines(out, b, p)) rc = refuse(out, b, p, e);
         out->n_engine = b->n_engine;
     }
     /* checkpoints may use what the plan leaves */

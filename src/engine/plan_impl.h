@@ -42,6 +42,7 @@ struct blueprint {
     int32_t n_cpu_least;
     bool uses_slots;      /* experts are in slots of device memory (expert_slots.h) */
     bool has_expert_bias; /* then they cannot be */
+    bool has_tails; /* matrices in two parts: only if all experts are in the device's memory */
 };
 
 int plan_foreign_read(struct plan_foreign *f, const struct gguf *g, struct err *e);

@@ -39,6 +39,10 @@ e = apart(read("a"), read("b"))
 assert 0 < e < .2, e
 END
 
+# experts in two parts must be in the memory of what multiplies them: the plan says so
+refuses 1 "does not fit" "$CHIMERE" inspect out.gguf --memory --ram 60M
+grep -qF 'the file has tensors in two parts (*.tail), so the device must hold all experts' err || fail "hint: $(cat err)"
+
 # a file whose parts do not make a row
 python3 - <<'END'
 data = open("out.gguf", "rb").read()
