@@ -71,6 +71,7 @@ struct rec_view {
 struct moe_counts {           /* since the pool was made */
     uint64_t n_hit, n_miss;   /* distinct experts per batch: in a slot, or not */
     uint64_t n_pass, n_bytes; /* batches; bytes copied from host memory */
+    uint64_t copy_ns;         /* time of these copies, during which nothing is computed */
 };
 struct moe_pool {
     int32_t n_slot;        /* at least n_used */

@@ -209,7 +209,9 @@ void expert_slots_stats(const struct expert_slots *s, struct tier_stats *out) {
         out->n_miss += __atomic_load_n(&n->n_miss, __ATOMIC_RELAXED);
         out->n_pass += __atomic_load_n(&n->n_pass, __ATOMIC_RELAXED);
         out->n_bytes += __atomic_load_n(&n->n_bytes, __ATOMIC_RELAXED);
+        out->busy_ns += (int64_t)__atomic_load_n(&n->copy_ns, __ATOMIC_RELAXED);
     }
+    out->wait_ns = out->busy_ns;
 }
 
 /* ---- filling the slots at the start ---- */

@@ -26,8 +26,8 @@ struct tier_stats {
     int64_t busy_ns;        /* time during which reads were in flight */
     uint64_t n_slot, n_expert, pool_bytes; /* of all layers */
     bool is_direct;                        /* reads bypass the page cache */
-    bool
-        is_device; /* the pool is in device memory (expert_slots.h); wait_ns and busy_ns are not measured */
+    /* the pool is in device memory (expert_slots.h): its copies delay computing, wait_ns equals busy_ns */
+    bool is_device;
 };
 
 /* The routed experts of one layer: views of the file's tensors; filled by weights.c. */

@@ -4,7 +4,8 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-needs python3
+needs python3 curl
+export XDG_DATA_HOME=$work/data
 
 "$CHIMERE" synth qwen35moe-mini q4km m.gguf --layers 8 >/dev/null
 for i in $(seq 12); do echo "The $i cats sat on $((i * 7)) mats; none of them moved, and the dog slept."; done >text
@@ -60,6 +61,24 @@ assert abs(tier["hit_rate"] - rate["decayed"]) < 0.01
 assert tier["hit_rate"] > rate["lru"] - 0.02
 assert 0.3 < tier["hit_rate"] < rate["best"] + 0.001
 assert tier["read_bytes"] > 0 and 0 < tier["waiting"] < 1
+END
+
+# the server's metrics: the ratios are those of the counters
+trap 'stop_server; rm -rf "$work"' EXIT
+start_server -m m.gguf --ram 330M -c 1024
+curl -sS -m 200 "$url/v1/completions" -d '{"prompt": "The cats", "max_tokens": 8}' >completed
+curl -sS -m 100 "$url/metrics" | grep '^chimere_expert.*model="m"' >metrics || fail "no metrics of experts: $(cat completed)"
+stop_server
+python3 - <<'END' || fail "metrics: $(cat metrics)"
+import re
+rows = [re.match(r'chimere_(\w+){model="([^"]*)"(.*)} (\S+)$', line) for line in open("metrics")]
+x = {m[1]: float(m[4]) for m in rows}
+near = lambda a, b: abs(a - b) <= 1e-6 * abs(b)
+assert x["expert_misses"] > 0 and x["expert_passes"] >= 8 and 0 < x["experts_pooled"] < x["experts"], x
+assert near(x["expert_hit_ratio"], x["expert_hits"] / (x["expert_hits"] + x["expert_misses"]))
+assert near(x["expert_misses_per_pass"], x["expert_misses"] / x["expert_passes"])
+assert near(x["expert_link_bytes_per_s"], x["expert_read_bytes"] / x["expert_read_ms"] * 1000)
+assert [m[3] for m in rows if m[1] == "expert_link_bytes_per_s"] == [',link="disk"']
 END
 
 # a record of a text: as many tokens as the text has; it is read again, and refused by another shape

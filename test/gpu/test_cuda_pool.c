@@ -206,6 +206,7 @@ static void hits_are_those_of_the_policy(void **st) {
     assert_int_equal(n->n_bytes % n->n_miss, 0);
     assert_true(n->n_hit > N_STEP); /* and not all */
     assert_true(n->n_miss > 30);
+    assert_true(n->copy_ns > 0);
     int64_t off = (int64_t)n->n_hit - (int64_t)m.n_hit;
     if (off < -6 || off > 6)
         fail_msg("%llu hits, expected %llu", (unsigned long long)n->n_hit,

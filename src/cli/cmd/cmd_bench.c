@@ -294,11 +294,10 @@ static double hit_rate(const struct tier_stats *t) {
     return n ? (double)t->n_hit / (double)n : 0;
 }
 
-/* Of the disk while reads are under way; of the bus over the whole time. */
+/* Of the disk or the bus, while reads are in progress. */
 static double bytes_per_s(const struct result *x) {
     const struct tier_stats *t = &x->tier;
-    double s = t->is_device ? x->seconds : (double)t->busy_ns * 1e-9;
-    return s > 0 ? (double)t->n_bytes / s : 0;
+    return t->busy_ns > 0 ? (double)t->n_bytes / ((double)t->busy_ns * 1e-9) : 0;
 }
 
 static json_t *report_tier(const struct result *x) {
@@ -321,11 +320,11 @@ static void print_tier(const struct result *x) {
            (unsigned long long)t->n_slot, (unsigned long long)t->n_expert,
            (double)t->pool_bytes * 1e-9, 100 * hit_rate(t),
            (double)t->n_miss / (double)(t->n_pass ? t->n_pass : 1), (double)t->n_bytes * 1e-9);
-    if (t->is_device) printf("from host memory, %.2f GB/s over the run\n", 1e-9 * bytes_per_s(x));
-    else
-        printf("at %.2f GB/s%s, %.1f %% of the time waiting\n", 1e-9 * bytes_per_s(x),
-               t->is_direct ? "" : " through the page cache",
-               100 * (double)t->wait_ns * 1e-9 / x->seconds);
+    printf("%s at %.2f GB/s, %.1f %% of the time waiting\n",
+           t->is_device   ? "from host memory"
+           : t->is_direct ? "from disk"
+                          : "from disk through the page cache",
+           1e-9 * bytes_per_s(x), 100 * (double)t->wait_ns * 1e-9 / x->seconds);
 }
 
 static json_t *report(const struct rig *r, bool is_decode, int32_t n_seq, const struct result *x) {

@@ -151,15 +151,25 @@ static __device__ __forceinline__ void copy_chunk(const copy_job &j, pool_copy o
         if (at + i * 16 * T < end) *(uint4 *)(to + at + i * 16 * T) = v[i];
 }
 
+/* Adds the time of copies, as one block sees it. All threads of that block. */
+static __device__ __forceinline__ void copies_end(const pool_dir &d, uint64_t start) {
+    __syncthreads();
+    if (threadIdx.x) return;
+    d.head->counts.copy_ns += peer_clock_ns() - start;
+    d.shown->copy_ns = d.head->counts.copy_ns;
+}
+
 /* Copies what the directory's list names. A block takes every gridDim.x-th chunk. */
 __global__ void __launch_bounds__(COPY_THREADS)
     copy_experts_kernel(const __grid_constant__ copy_job j, pool_dir d) {
     pdl_wait();
     pdl_trigger(); /* not earlier: a kernel must not start, and cache a slot, before the last reader has ended */
+    uint64_t start = peer_clock_ns();
     int per = j.first[j.n_segment], n = d.head->n_list * per;
 #pragma unroll 1
     for (int b = (int)blockIdx.x; b < n; b += (int)gridDim.x)
         copy_chunk<COPY_THREADS>(j, d.list[b / per], b % per);
+    if (blockIdx.x + 1 == gridDim.x) copies_end(d, start);
 }
 
 /* ---- a step ---- */
@@ -262,9 +272,11 @@ __global__ void __launch_bounds__(T, 2)
         if (tid == 0 && is_counted) pool_count(d, counts, n_all - n_miss, n_miss);
     }
     int per = j.first[j.n_segment];
+    uint64_t start = n_miss ? peer_clock_ns() : 0;
 #pragma unroll 1
     for (int b = (int)blockIdx.x; b < n_miss * per; b += (int)gridDim.x)
         copy_chunk<T>(j, list[b / per], b % per);
+    if (n_miss && is_last && is_counted) copies_end(d, start);
 }
 
 /* ---- recording ---- */

@@ -66,6 +66,8 @@ static void put_vllm(struct buf *out, const char *name, const char *labels, cons
     buf_printf(out, "%s} %.10g\n", labels, value);
 }
 
+static double per(double x, double n) { return n > 0 ? x / n : 0; }
+
 static void put_tier(struct buf *out, const struct backend *b) {
     struct tier_stats t;
     const struct model *m = b->model ? b->model->m : NULL;
@@ -81,11 +83,20 @@ static void put_tier(struct buf *out, const struct backend *b) {
     put_gauge(out, "expert_passes", "layers times batches", b->name, (double)t.n_pass);
     put_gauge(out, "expert_read_bytes", "bytes of experts read from disk or host memory", b->name,
               (double)t.n_bytes);
-    if (t.is_device) return;
     put_gauge(out, "expert_read_ms", "time with reads of experts under way", b->name,
               (double)t.busy_ns * 1e-6);
     put_gauge(out, "expert_wait_ms", "time that computing waited for experts", b->name,
               (double)t.wait_ns * 1e-6);
+    put_gauge(out, "expert_hit_ratio", "share of the experts that a batch found in the pool",
+              b->name, per((double)t.n_hit, (double)(t.n_hit + t.n_miss)));
+    put_gauge(out, "expert_misses_per_pass", "experts read per layer and batch", b->name,
+              per((double)t.n_miss, (double)t.n_pass));
+    const char *link = t.is_device ? ",link=\"bus\"" : ",link=\"disk\"";
+    buf_printf(out, "# HELP chimere_expert_link_bytes_per_s %s\n# TYPE %s gauge\n",
+               "rate of reads of experts, while they are in progress",
+               "chimere_expert_link_bytes_per_s");
+    put_value(out, "expert_link_bytes_per_s", b->name, link,
+              per((double)t.n_bytes, (double)t.busy_ns * 1e-9));
 }
 
 /* One row per gauge; a value for each card that has a replica. */
