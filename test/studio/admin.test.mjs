@@ -86,9 +86,14 @@ test("quality: a rated answer is a point of the curve, and an example", async ()
     assert.equal((await call("POST", "/chimere/v1/pipelines/judged", { text: "name: judged\nquality: {score: true, keep: true}\n" })).status, 200);
     const { page, seen } = await open(`${server.url}/#/insight`);
     await page.getByText("No rated answers yet").waitFor();
-    const asked = await call("POST", "/v1/chat/completions", { model: "odo:judged", messages: [{ role: "user", content: "Say hello." }], temperature: 0, max_tokens: 200 });
-    assert.equal(asked.status, 200, JSON.stringify(asked.json));
-    const answer = asked.headers.get("x-odo-answer");
+    let answer, question; // short answers are not written down
+    for (question of ["Say hello.", "Who are you?", "What can you do?", "Tell me about the sea."]) {
+        const asked = await call("POST", "/v1/chat/completions", { model: "odo:judged", messages: [{ role: "user", content: question }], temperature: 0, max_tokens: 200 });
+        assert.equal(asked.status, 200, JSON.stringify(asked.json));
+        answer = asked.headers.get("x-odo-answer");
+        const { message, finish_reason } = asked.json.choices[0];
+        if (finish_reason === "stop" && message.content.length > 24) break;
+    }
     let rated = 404; // an answer is written down after it was sent
     for (let i = 0; i < 600 && rated === 404; i++) {
         if (i) await new Promise((done) => setTimeout(done, 100));
@@ -96,13 +101,13 @@ test("quality: a rated answer is a point of the curve, and an example", async ()
     }
     assert.equal(rated, 200);
     const { json } = await call("GET", "/chimere/v1/quality");
-    assert.equal(json.data.length, 1);
-    assert.deepEqual([json.data[0].answers, json.data[0].rated, json.data[0].worth], [1, 1, 1]);
-    assert.deepEqual(json.examples.map((x) => [x.question, x.worth]), [["Say hello.", 1]]);
+    assert.ok(json.data.length >= 1); // two, around midnight
+    assert.ok(json.data[0].rated >= 1 && json.data[0].rated <= json.data[0].answers && json.data[0].worth > 0 && json.data[0].worth <= 1);
+    assert.ok(json.examples.some((x) => x.question === question && x.worth === 1), JSON.stringify(json.examples));
     await page.reload();
-    await page.getByRole("img", { name: /^1 rated answer in 90 days, 100 of 100/ }).waitFor();
+    await page.getByRole("img", { name: /^[1-4] rated answers? in 90 days/ }).waitFor();
     await page.getByRole("link", { name: "Knowledge", exact: true }).click();
-    await page.getByRole("list", { name: "Examples" }).getByText("Say hello.").waitFor();
+    await page.getByRole("list", { name: "Examples" }).getByText(question).waitFor();
     await accessible(page, "examples");
     await page.getByRole("list", { name: "Examples" }).scrollIntoViewIfNeeded();
     await shot(page, "examples");
