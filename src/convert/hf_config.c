@@ -186,6 +186,12 @@ static void put_yarn(const struct hf *h, struct gguf_writer *w, const json_t *ro
     }
     snprintf(key, sizeof key, "%s.rope.scaling.yarn_truncate", h->arch->name);
     gguf_put_bool(w, key, !json_is_false(json_object_get(rope, "truncate")));
+    if (h->arch->scales_scores) { /* llama.cpp's key has a tenth of mscale_all_dim */
+        snprintf(key, sizeof key, "%s.rope.scaling.yarn_log_multiplier", h->arch->name);
+        gguf_put_f32(w, key,
+                     (float)(0.1 * json_number_value(json_object_get(rope, "mscale_all_dim"))));
+        return;
+    }
     /* readers multiply this by 0.1 ln(factor) + 1 */
     double factor = json_number_value(json_object_get(rope, "factor"));
     double magnitude = yarn_magnitude(rope, factor);

@@ -329,16 +329,16 @@ int hf_source_open(struct hf_source *s, const struct safetensors *st, const stru
 
 /* ---- rows ---- */
 
-/* (value - zero point) * scale of the block */
-static void scaled_row(const struct hf_source *s, uint64_t r, float *out, uint64_t n) {
+/* (value - zero point) * scale of the block; a row has n columns */
+static float scaled(const struct hf_source *s, uint64_t r, uint64_t c, uint64_t n) {
     const struct st_tensor *scale = s->part[0], *zero = s->part[1];
-    uint64_t per_row = scale->n_elements == 1 ? 0 : (n + s->block[1] - 1) / s->block[1];
-    uint64_t first = scale->n_elements == 1 ? 0 : r / s->block[0] * per_row;
-    for (uint64_t c = 0; c < n; c++) {
-        uint64_t at = first + (per_row ? c / s->block[1] : 0);
-        float x = element(s->t, r * n + c);
-        out[c] = (x - (zero ? element(zero, at) : 0)) * (element(scale, at) * s->scale);
-    }
+    uint64_t per_row = (n + s->block[1] - 1) / s->block[1];
+    uint64_t at = scale->n_elements == 1 ? 0 : r / s->block[0] * per_row + c / s->block[1];
+    float x = element(s->t, r * n + c);
+    return (x - (zero ? element(zero, at) : 0)) * (element(scale, at) * s->scale);
+}
+static void scaled_row(const struct hf_source *s, uint64_t r, float *out, uint64_t n) {
+    for (uint64_t c = 0; c < n; c++) out[c] = scaled(s, r, c, n);
 }
 
 /* Codes and zero points are stored plus half their range. */
@@ -427,5 +427,7 @@ void hf_source_row(const struct hf_source *s, uint64_t r, float *out, uint64_t n
 
 void hf_source_column(const struct hf_source *s, uint64_t r, uint64_t n, uint64_t c, float *out,
                       uint64_t n_col) {
-    for (uint64_t i = 0; i < n; i++) out[i] = element(s->t, (r + i) * n_col + c);
+    for (uint64_t i = 0; i < n; i++)
+        out[i] =
+            s->form == HF_SCALED ? scaled(s, r + i, c, n_col) : element(s->t, (r + i) * n_col + c);
 }

@@ -47,7 +47,7 @@ int hf_source_open(struct hf_source *s, const struct safetensors *st, const stru
                    const json_t *quantization, struct err *e);
 /* Row r of n_col floats; r counts over all matrices of a stack. */
 void hf_source_row(const struct hf_source *s, uint64_t r, float *out, uint64_t n_col);
-/* out [n]: column c of the n rows from row r; a row has n_col floats. For plain floats only. */
+/* out [n]: column c of the n rows from row r; a row has n_col floats. For plain floats and HF_SCALED. */
 void hf_source_column(const struct hf_source *s, uint64_t r, uint64_t n, uint64_t c, float *out,
                       uint64_t n_col);
 

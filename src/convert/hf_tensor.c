@@ -236,6 +236,14 @@ static bool is_of_items(enum tensor_transform tf) {
     return tf == TF_EVEN_ITEMS || tf == TF_ODD_ITEMS;
 }
 
+static bool is_latent(enum tensor_transform tf) {
+    return tf == TF_LATENT_KEYS || tf == TF_LATENT_VALUES;
+}
+/* Rows of a head's keys and values in the matrix that makes both. */
+static uint64_t latent_rows(const struct hparams *hp) {
+    return (uint64_t)(hp->mla.d_k - hp->n_rot + hp->mla.d_v);
+}
+
 static int find_single(const struct hf *h, struct plan *p, const char *pattern,
                        enum tensor_transform transform, bool *found, struct err *e) {
     const struct st_tensor *t = pattern ? hf_find(h, pattern, p->il, 0) : NULL;
@@ -257,6 +265,13 @@ static int find_single(const struct hf *h, struct plan *p, const char *pattern,
         uint64_t n_in = want[0];
         want[0] = want[1];
         want[1] = n_in;
+    }
+    if (is_latent(transform)) {
+        want[0] = p->ne[transform == TF_LATENT_KEYS];
+        want[1] = latent_rows(h->hp) * p->ne[2];
+        want[2] = 1;
+        if (s->form != HF_PLAIN && s->form != HF_SCALED)
+            return bad_source(p, s, "floats or FP8", e);
     }
     if (transform == TF_RESHAPE) {
         want[0] *= want[1] * want[2];
@@ -441,7 +456,13 @@ static void gather(const struct job *b, uint64_t r, float *x, float *tmp) {
         gather_turns(b, from, matrix, j, x, tmp);
         return;
     }
-    if (p->transform == TF_FIRST_HALF) s = matrix * 2 * b->rows_per_matrix + j;
+    if (p->transform == TF_LATENT_KEYS) {
+        hf_source_column(from, matrix * latent_rows(hp), b->n_cols, j, x, b->rows_per_matrix);
+        return;
+    }
+    if (p->transform == TF_LATENT_VALUES)
+        s = (matrix + 1) * latent_rows(hp) - b->rows_per_matrix + j;
+    else if (p->transform == TF_FIRST_HALF) s = matrix * 2 * b->rows_per_matrix + j;
     else if (p->transform == TF_SECOND_HALF) s = (matrix * 2 + 1) * b->rows_per_matrix + j;
     else if (is_of_qkv(p->transform) || p->transform == TF_LAST_ROWS) s = p->skip + j;
     else if (p->transform == TF_LABEL_ROWS) s = b->h->labels[j];

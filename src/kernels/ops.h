@@ -56,17 +56,21 @@ struct rope {
 };
 
 /* Per-head RMS norm (if weights are given), RoPE of queries and keys; then keys and values are stored in their pages at
- * positions span.pos + i. Head h of token t starts at src + t * tok_stride + h * head_stride. */
+ * positions span.pos + i. Head h of token t starts at src + t * tok_stride + h * head_stride. With leads, the first n_rot
+ * elements of a head are there, and q and k have only the others, which norms cover; this needs kv.v_in_k. */
 struct qkv_store_args {
     const struct span *spans;
     int32_t n_span, n_tok, n_head;
-    const float *q, *k, *v; /* k NULL: queries only; the cache is that of another layer */
+    /* k NULL: queries only; the cache is that of another layer. v NULL: kv.v_in_k */
+    const float *q, *k, *v;
     int64_t q_tok_stride, q_head_stride, k_tok_stride, v_tok_stride; /* k, v heads are dense */
     const float *q_norm, *k_norm, *v_norm; /* [d_k], [d_v] or NULL; v may be k */
     float eps;
     struct rope rope;
     struct kv_view kv;
     float *q_out; /* for attn(): [n_tok, n_head, d_k], rotated if kv.rotate; may be a dense q */
+    const float *q_lead, *k_lead; /* or NULL; keys have k_tok_stride */
+    int64_t q_lead_tok_stride, q_lead_head_stride;
 };
 
 /* out[t, h] = softmax(scale * q k^T over positions <= own) v, times sigmoid(gate) if a gate is given. Query head h
@@ -199,9 +203,13 @@ enum moe_gating {
     MOE_SIGMOID,
     MOE_SOFTMAX_CHOSEN /* softmax over the chosen logits */
 };
+/* If the choice is by groups: groups, and experts. */
+enum { MOE_MAX_GROUP = 32, MOE_MAX_GROUPED = 1024 };
 
 /* Mixture of experts: scores = gating(router x). The n_used experts with the largest scores + select_bias are chosen
- * (ties: the lower index). Their weights are the scores, divided by their sum if normalise, times scale and
+ * (ties: the lower index). With n_group > 1 (MOE_SIGMOID alone), only experts of the n_group_used best groups can be
+ * chosen; a group is n_expert / n_group adjacent experts, and its value the sum of its two largest scores + select_bias
+ * (ties: the lower index). The weights of the chosen are the scores, divided by their sum if normalise, times scale and
  * expert_scale. out += sum_e weight_e * ffn_e(x) + shared, shared = ffn_shared(x) * sigmoid(<shared_gate_w, x>)
  * (factor 1 if shared_gate_w is NULL). A token whose scores are not finite gets NaN and ids of -1; other tokens are
  * not affected. `chosen` replaces the choice; the weights still come from the scores of the given experts. `keep`
@@ -219,6 +227,7 @@ struct moe_bias {
 
 struct moe_args {
     int32_t n_tok, n_used;
+    int32_t n_group, n_group_used; /* n_group below 2: no groups */
     enum moe_gating gating;
     bool normalise;
     float scale;

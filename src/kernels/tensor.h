@@ -49,10 +49,17 @@ struct kv_view {
     uint32_t k_type, v_type; /* quant.h: F32, F16, Q8_0 or Q4_0 */
     int32_t n_kv_head, d_k, d_v;
     size_t k_page_bytes, v_page_bytes;
+    /* Values are the last d_v elements of keys: v is the address of those of the first key. One head; the same types. */
+    bool v_in_k;
     /* Because the cache is quantized, a Hadamard rotation is applied to keys, queries and values, and reversed in the
      * result. It covers each head, in blocks of the largest power of two that divides d. */
     bool rotate;
 };
+/* Elements of a head of d that the rotation covers at once. */
+static inline int32_t tensor_rotation(const struct kv_view *kv, int32_t d) {
+    int32_t n = kv->v_in_k ? kv->d_k | kv->d_v : d;
+    return n & -n;
+}
 
 /* Recurrent state of one layer for all slots. The log holds the raw inputs of deferred tokens: to reject drafts, only
  * n_replay changes; to accept them, the same arithmetic is repeated. A span with n_commit 0 is deferred: the state is

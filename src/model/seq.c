@@ -42,14 +42,16 @@ static size_t place_layer(struct layer_state *l, size_t n_slot, float *block, si
     return place(block, at, n_slot * l->rec.log_row * (size_t)l->rec.log_cap, &l->rec.log);
 }
 
+/* Bytes of a page of values that are not in their keys. */
+static size_t v_bytes(const struct kv_view *kv) { return kv->v_in_k ? 0 : kv->v_page_bytes; }
+
 uint64_t seq_pool_bytes(const struct model *m, const struct seq_pool_params *p) {
     uint64_t n = 0;
     size_t rec = 0;
     for (int32_t il = 0; il < arch_n_layer_all(&m->hp); il++) {
         struct layer_state l;
         block_state_of(&m->hp, il, p, &l);
-        if (!l.kv_is_other)
-            n += (uint64_t)n_pages_all(m, p) * (l.kv.k_page_bytes + l.kv.v_page_bytes);
+        if (!l.kv_is_other) n += (uint64_t)n_pages_all(m, p) * (l.kv.k_page_bytes + v_bytes(&l.kv));
         rec = place_layer(&l, (size_t)n_slots_all(m, p), NULL, rec);
     }
     n += rec * sizeof(float);
@@ -72,7 +74,8 @@ static int alloc_states(struct seq_pool *p, struct err *e) {
         if (l->kv_is_other) l->kv = p->layer[il - p->m->hp.layer[il].kv_back].kv;
         else if (l->kv.n_kv_head) {
             l->kv.k = d->ops->alloc(d, n_page * l->kv.k_page_bytes);
-            l->kv.v = d->ops->alloc(d, n_page * l->kv.v_page_bytes);
+            if (!l->kv.v_in_k) l->kv.v = d->ops->alloc(d, n_page * l->kv.v_page_bytes);
+            else if (l->kv.k) l->kv.v = (char *)l->kv.k + l->v_at;
             ok = l->kv.k && l->kv.v;
         }
     }
@@ -147,7 +150,7 @@ void seq_pool_free(struct seq_pool *p) {
     for (int32_t il = 0; p->layer && il < arch_n_layer_all(&p->m->hp); il++) {
         struct layer_state *l = &p->layer[il];
         if (l->kv.k && !l->kv_is_other) d->ops->free(d, l->kv.k);
-        if (l->kv.v && !l->kv_is_other) d->ops->free(d, l->kv.v);
+        if (l->kv.v && !l->kv_is_other && !l->kv.v_in_k) d->ops->free(d, l->kv.v);
     }
     if (p->rec) d->ops->free(d, p->rec);
     if (p->hidden) d->ops->free(d, p->hidden);
@@ -194,6 +197,7 @@ static void page_copy(struct seq_pool *p, int32_t dst, int32_t src) {
         if (!kv->n_kv_head || p->layer[il].kv_is_other) continue;
         d->ops->copy(d, (char *)kv->k + (size_t)dst * kv->k_page_bytes,
                      (char *)kv->k + (size_t)src * kv->k_page_bytes, kv->k_page_bytes);
+        if (kv->v_in_k) continue;
         d->ops->copy(d, (char *)kv->v + (size_t)dst * kv->v_page_bytes,
                      (char *)kv->v + (size_t)src * kv->v_page_bytes, kv->v_page_bytes);
     }
@@ -384,7 +388,7 @@ size_t seq_page_bytes(const struct seq_pool *p) {
     size_t n = 0;
     for (int32_t il = 0; il < arch_n_layer_all(&p->m->hp); il++)
         if (!p->layer[il].kv_is_other)
-            n += p->layer[il].kv.k_page_bytes + p->layer[il].kv.v_page_bytes;
+            n += p->layer[il].kv.k_page_bytes + v_bytes(&p->layer[il].kv);
     return n;
 }
 
@@ -396,7 +400,7 @@ void seq_page_transfer(struct seq_pool *p, int32_t page, char *host, bool to_hos
         if (!kv->n_kv_head || p->layer[il].kv_is_other) continue;
         void *part[2] = {(char *)kv->k + (size_t)page * kv->k_page_bytes,
                          (char *)kv->v + (size_t)page * kv->v_page_bytes};
-        size_t n[2] = {kv->k_page_bytes, kv->v_page_bytes};
+        size_t n[2] = {kv->k_page_bytes, v_bytes(kv)};
         for (int i = 0; i < 2; i++) {
             seq_copy_add(&c, part[i], host, n[i]);
             host += n[i];

@@ -5,7 +5,8 @@
 #include "model/seq.h"
 
 struct layer_state {
-    struct kv_view kv;   /* MIX_ATTN */
+    struct kv_view kv;   /* MIX_ATTN, MIX_MLA */
+    size_t v_at;         /* with kv.v_in_k: offset of values in a key, in bytes */
     bool kv_is_other;    /* kv belongs to an earlier layer */
     struct rec_view rec; /* recurrent mixers; parts of the pool's block */
     /* Arguments of ops->state_lanes if rec.s is interleaved by lanes; n_inner 0: it is not. */

@@ -34,6 +34,7 @@ static const struct kind {
     [SLICE_MAMBA1] = {"Mamba-1", MIX_MAMBA1, FFN_NONE, "ssm_out.weight"},
     [SLICE_MAMBA2] = {"Mamba-2 heads", MIX_MAMBA2, FFN_NONE, "ssm_out.weight"},
     [SLICE_CONV] = {"short convolutions", MIX_CONV, FFN_NONE, "shortconv.out_proj.weight"},
+    [SLICE_MLA] = {"latent attention", MIX_MLA, FFN_NONE, "attn_output.weight"},
     [SLICE_DENSE] = {"feed-forward blocks", MIX_NONE, FFN_DENSE, "ffn_down.weight"},
     [SLICE_MOE] = {"experts", MIX_NONE, FFN_MOE, "ffn_down_exps.weight"},
 };
@@ -131,7 +132,7 @@ static bool can_cut(const struct model_slice *s, int kind) {
         if (kind == SLICE_MOE) ok = columns(hp->moe.n_ff, s->block[kind], rank, s->n, &a);
     }
     if (kind == SLICE_ATTN && hp->has_wide_qk_norm) ok = false;
-    return ok && kind != SLICE_MAMBA1 && kind != SLICE_CONV;
+    return ok && kind != SLICE_MAMBA1 && kind != SLICE_CONV && kind != SLICE_MLA;
 }
 
 /* ---- the device's shape ---- */

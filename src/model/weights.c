@@ -13,7 +13,7 @@
 #include "model/expert_slots.h"
 #include "model/tier.h"
 
-enum { MAX_VECTOR = 1 << 24, MAX_MATRICES = 80, MAX_GATHERED = 4096 };
+enum { MAX_VECTOR = 1 << 24, MAX_MATRICES = 80 + 2 * MLA_MAX_HEAD, MAX_GATHERED = 4096 };
 
 struct binder {
     struct weights *w;
@@ -265,6 +265,26 @@ static struct weight rows_of(struct binder *b, const struct weight *w, int64_t f
     return v;
 }
 
+/* Every head's matrices are prepared on their own, since a device may need them one by one. */
+static int split_latent(struct binder *b, int32_t il) {
+    struct layer_weights *l = &b->w->layer[il];
+    const struct weight *const stacks[] = {&l->mla.k_b, &l->mla.v_b};
+    int32_t n = b->hp->layer[il].n_head;
+    if (l->mla.k_b.tail || l->mla.v_b.tail)
+        return err_set(b->e, CHIMERE_EUNSUPPORTED,
+                       "tensors blk.%d.attn_k_b and attn_v_b: expected one part, got two", il);
+    l->mla.heads = mem_alloc_array(2 * (size_t)n, sizeof *l->mla.heads);
+    if (!l->mla.heads) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
+    l->mla.n_head = n;
+    for (int32_t i = 0; i < 2 * n; i++) {
+        struct weight *w = &l->mla.heads[i];
+        *w = *stacks[i / n];
+        w->data = (const char *)w->data + (size_t)(i % n) * w->mat_bytes;
+        w->n_mat = 1;
+    }
+    return 0;
+}
+
 /* Files may fuse q|k|v and gate|up: split them into views. */
 static int split_fused(struct binder *b, int32_t il) {
     const struct hparams *hp = b->hp;
@@ -289,6 +309,10 @@ static int split_fused(struct binder *b, int32_t il) {
                            "tensor blk.%d.attn_q.weight (or attn_k, attn_v): expected, "
                            "got nothing",
                            il);
+    }
+    if (hp->layer[il].mixer & MIX_MLA) {
+        int rc = split_latent(b, il);
+        if (rc) return rc;
     }
     if (hp->is_up_fused && l->ffn.up.data) {
         int64_t n_ff = hp->layer[il].n_ff;
@@ -739,6 +763,7 @@ int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf 
     struct binder b = {.w = w, .hp = hp, .g = g, .dev = dev, .slice = slice, .e = e};
     int32_t n_all = arch_n_layer_all(hp);
     w->layer = mem_alloc_array((size_t)n_all, sizeof *w->layer);
+    w->n_layer = n_all;
     b.gathered = mem_alloc_array(MAX_GATHERED, sizeof *b.gathered);
     int rc = w->layer && b.gathered ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory for weights");
     for (const struct tensor_row *const *table = hp->arch->tensors; !rc && *table; table++) {
@@ -769,6 +794,7 @@ void weights_release(struct weights *w) {
     mem_free(w->experts.layer);
     for (size_t i = 0; i < w->n_tail; i++) mem_free(w->tails[i]);
     mem_free(w->tails);
+    for (int32_t il = 0; w->layer && il < w->n_layer; il++) mem_free(w->layer[il].mla.heads);
     mem_free(w->owned);
     mem_free(w->sources);
     mem_free(w->layer);

@@ -61,6 +61,13 @@ struct layer_weights {
         const float *router_norm, *pre_norm, *post_norm, *dense_norm;
         struct moe_bias bias;
     } moe;
+    struct {
+        struct weight q_a, q, kv_a, out;
+        struct weight k_b, v_b; /* stacks of the file; unused once `heads` is filled */
+        struct weight *heads;   /* owned [2 n_head]: matrices for keys, then for values */
+        int32_t n_head;
+        const float *q_norm, *kv_norm;
+    } mla;
     struct { /* what the layer makes of its embedding */
         struct weight gate, proj;
         const float *norm, *out_scale; /* out_scale: also in hparams */
@@ -87,9 +94,10 @@ struct weights {
     struct weight_source
         *sources; /* owned [n_source]; rows gathered from fused tensors are not listed */
     size_t n_source;
-    struct layer_weights *layer; /* owned [n_layer + n_nextn] */
-    size_t prepared_bytes;       /* memory used in addition to the mapped file */
-    struct dev *dev;             /* borrowed */
+    struct layer_weights *layer; /* owned [n_layer], prediction blocks included */
+    int32_t n_layer;
+    size_t prepared_bytes; /* memory used in addition to the mapped file */
+    struct dev *dev;       /* borrowed */
     struct expert_store experts;
     void **owned; /* device allocations */
     size_t n_owned;

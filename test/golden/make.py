@@ -143,6 +143,7 @@ nemotron = dict(**small, num_attention_heads=4, num_key_value_heads=2, head_dim=
 hybrid('nemotron_h', lambda: T.NemotronHForCausalLM(T.NemotronHConfig(**nemotron, intermediate_size=48, layers_block_type=['linear_attention', 'mlp', 'full_attention', 'mlp', 'linear_attention', 'mlp'])))
 hybrid('nemotron_h_moe', lambda: T.NemotronHForCausalLM(T.NemotronHConfig(**nemotron, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, moe_shared_expert_intermediate_size=32, routed_scaling_factor=2.5, norm_topk_prob=True, layers_block_type=['linear_attention', 'moe', 'full_attention', 'moe', 'linear_attention', 'moe'])))
 hybrid('nemotron_h_latent', lambda: T.NemotronHForCausalLM(T.NemotronHConfig(**nemotron, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, moe_shared_expert_intermediate_size=32, moe_latent_size=16, routed_scaling_factor=5.0, norm_topk_prob=True, layers_block_type=['linear_attention', 'moe', 'full_attention', 'moe', 'linear_attention', 'moe'])))
+hybrid('nemotron_h_groups', lambda: T.NemotronHForCausalLM(T.NemotronHConfig(**nemotron, n_routed_experts=12, num_experts_per_tok=3, n_group=4, topk_group=2, moe_intermediate_size=16, moe_shared_expert_intermediate_size=32, routed_scaling_factor=2.5, norm_topk_prob=True, layers_block_type=['linear_attention', 'moe', 'full_attention', 'moe', 'linear_attention', 'moe'])))
 granite = dict(**small, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=3, shared_intermediate_size=48, mamba_n_heads=4,
                mamba_n_groups=1, mamba_d_state=16, mamba_d_head=16, mamba_chunk_size=32, max_position_embeddings=512, tie_word_embeddings=True,
                layer_types=['linear_attention', 'full_attention', 'linear_attention'], embedding_multiplier=1.5, logits_scaling=3.0,
@@ -202,6 +203,13 @@ hybrid('olmo_hybrid_rope', lambda: T.OlmoHybridForCausalLM(T.OlmoHybridConfig(**
 olmo2 = dict(**{k: v for k, v in headless.items() if k != 'num_hidden_layers'}, pad_token_id=0, eos_token_id=1)
 hybrid('olmo2', lambda: T.Olmo2ForCausalLM(T.Olmo2Config(**olmo2, num_hidden_layers=3, rope_parameters=dict(rope_type='default', rope_theta=500.0))))
 hybrid('olmo3', lambda: T.Olmo3ForCausalLM(T.Olmo3Config(**olmo2, num_hidden_layers=4, sliding_window=37, rope_parameters=dict(full_attention=dict(yarn, attention_factor=1.2079441541679836, truncate=True), sliding_attention=dict(rope_type='default', rope_theta=500.0)))))
+
+latent = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4, q_lora_rank=24,
+              moe_intermediate_size=16, n_shared_experts=1, norm_topk_prob=True, max_position_embeddings=512, tie_word_embeddings=False)
+yarn40 = dict(rope_type='yarn', rope_theta=10000.0, factor=40.0, original_max_position_embeddings=64, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0)
+hybrid('deepseek_v3', lambda: T.DeepseekV3ForCausalLM(T.DeepseekV3Config(**latent, kv_lora_rank=32, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=12, n_routed_experts=16, num_experts_per_tok=4, n_group=8, topk_group=4, routed_scaling_factor=2.5, first_k_dense_replace=1, rope_parameters=yarn40)))
+hybrid('deepseek_v3_plain', lambda: T.DeepseekV3ForCausalLM(T.DeepseekV3Config(**dict(latent, q_lora_rank=None, n_shared_experts=2, norm_topk_prob=False), kv_lora_rank=24, qk_rope_head_dim=16, qk_nope_head_dim=8, v_head_dim=32, n_routed_experts=6, num_experts_per_tok=2, n_group=1, topk_group=1, routed_scaling_factor=1.0, first_k_dense_replace=0)))
+hybrid('glm4_moe_lite', lambda: T.Glm4MoeLiteForCausalLM(T.Glm4MoeLiteConfig(**latent, kv_lora_rank=48, qk_rope_head_dim=16, qk_nope_head_dim=24, v_head_dim=32, n_routed_experts=6, num_experts_per_tok=2, routed_scaling_factor=1.8, rms_norm_eps=1e-5, rope_parameters=dict(rope_type='default', rope_theta=1000000.0))))
 
 def as_checkpoint(m):
     """The model with values under its checkpoint's names, and the list of its tensors."""

@@ -656,6 +656,8 @@ static void check_moe(const struct moe_case *cases, size_t n_case) {
                 *ids1 = room((size_t)(N_TOK * c->n_used) * 4);
         struct moe_args a = {.n_tok = N_TOK,
                              .n_used = c->n_used,
+                             .n_group = c->n_group,
+                             .n_group_used = c->n_group_used,
                              .gating = c->gating,
                              .normalise = c->normalise,
                              .scale = 1.25f,
@@ -742,11 +744,11 @@ static void moe_of_long_rows_agrees(void **st) {
     (void)st;
     static const struct moe_case cases[] = {
         {QUANT_IQ3_S, QUANT_Q8_0, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 544, 256, 3,
-         2304, false},
+         2304, false, 0, 0},
         {QUANT_Q4_K, QUANT_Q4_0, MOE_SOFTMAX, true, false, true, false, false, ACT_GELU, 64, 256, 3,
-         2560, false},
+         2560, false, 0, 0},
         {QUANT_Q4_0, QUANT_Q8_0, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 544, 32, 1,
-         2304, false},
+         2304, false, 0, 0},
     };
     check_moe(cases, sizeof cases / sizeof *cases);
     if (dev != wide) with_wide(moe_of_long_rows_agrees);

@@ -74,26 +74,71 @@ static const struct attn_case {
     int32_t window, n_keep;
     float softcap;
     bool queries_again; /* the queries are made once more, without keys */
+    bool latent;        /* rotary elements lead and are apart; values are the rest of the keys */
 } attn_cases[] = {
-    {QUANT_F32, QUANT_F32, 4, 2, 64, 64, ROPE_NEOX, true, true, false, false, 0, 0, 0, false},
-    {QUANT_F16, QUANT_F16, 4, 4, 96, 96, ROPE_NORM, false, false, true, false, 70, 0, 0, false},
-    {QUANT_F16, QUANT_F16, 8, 1, 256, 256, ROPE_NEOX, true, true, false, false, 0, 0, 30, false},
-    {QUANT_F32, QUANT_F32, 2, 1, 40, 24, ROPE_NONE, false, false, false, false, 50, 3, 0, false},
-    {QUANT_Q8_0, QUANT_Q8_0, 4, 2, 128, 128, ROPE_NEOX, true, true, false, true, 0, 0, 0, false},
-    {QUANT_Q8_0, QUANT_Q4_0, 6, 2, 64, 64, ROPE_NEOX, true, false, false, true, 0, 0, 0, false},
-    {QUANT_F16, QUANT_F16, 12, 1, 64, 64, ROPE_NORM, false, true, true, false, 100, 0, 0, false},
-    {QUANT_F16, QUANT_F16, 3, 3, 128, 128, ROPE_NEOX, true, false, false, false, 50, 3, 0, false},
-    {QUANT_Q4_0, QUANT_Q4_0, 8, 1, 256, 256, ROPE_NEOX, true, true, false, true, 0, 0, 0, false},
-    {QUANT_Q8_0, QUANT_Q8_0, 2, 2, 256, 256, ROPE_NEOX, true, true, false, true, 0, 0, 20, false},
-    {QUANT_Q4_0, QUANT_Q4_0, 2, 2, 96, 32, ROPE_NORM, false, false, false, true, 100, 0, 0, false},
-    {QUANT_F32, QUANT_F32, 5, 1, 16, 32, ROPE_NEOX, false, false, false, false, 33, 7, 0, true},
-    {QUANT_F16, QUANT_F16, 4, 2, 64, 64, ROPE_NEOX, false, false, false, false, 50, 70, 0, false},
-    {QUANT_Q8_0, QUANT_Q8_0, 4, 2, 64, 64, ROPE_NEOX, false, false, true, true, 20, 128, 0, true},
-    {QUANT_F16, QUANT_F16, 6, 2, 512, 512, ROPE_NEOX, true, true, true, false, 70, 0, 0, false},
-    {QUANT_Q8_0, QUANT_Q8_0, 5, 1, 512, 512, ROPE_NEOX, true, false, false, true, 0, 0, 0, false},
-    {QUANT_F32, QUANT_F32, 2, 1, 320, 300, ROPE_NORM, false, true, false, false, 0, 0, 0, false},
+    {QUANT_F32, QUANT_F32, 4, 2, 64, 64, ROPE_NEOX, true, true, false, false, 0, 0, 0, false,
+     false},
+    {QUANT_F16, QUANT_F16, 4, 4, 96, 96, ROPE_NORM, false, false, true, false, 70, 0, 0, false,
+     false},
+    {QUANT_F16, QUANT_F16, 8, 1, 256, 256, ROPE_NEOX, true, true, false, false, 0, 0, 30, false,
+     false},
+    {QUANT_F32, QUANT_F32, 2, 1, 40, 24, ROPE_NONE, false, false, false, false, 50, 3, 0, false,
+     false},
+    {QUANT_Q8_0, QUANT_Q8_0, 4, 2, 128, 128, ROPE_NEOX, true, true, false, true, 0, 0, 0, false,
+     false},
+    {QUANT_Q8_0, QUANT_Q4_0, 6, 2, 64, 64, ROPE_NEOX, true, false, false, true, 0, 0, 0, false,
+     false},
+    {QUANT_F16, QUANT_F16, 12, 1, 64, 64, ROPE_NORM, false, true, true, false, 100, 0, 0, false,
+     false},
+    {QUANT_F16, QUANT_F16, 3, 3, 128, 128, ROPE_NEOX, true, false, false, false, 50, 3, 0, false,
+     false},
+    {QUANT_Q4_0, QUANT_Q4_0, 8, 1, 256, 256, ROPE_NEOX, true, true, false, true, 0, 0, 0, false,
+     false},
+    {QUANT_Q8_0, QUANT_Q8_0, 2, 2, 256, 256, ROPE_NEOX, true, true, false, true, 0, 0, 20, false,
+     false},
+    {QUANT_Q4_0, QUANT_Q4_0, 2, 2, 96, 32, ROPE_NORM, false, false, false, true, 100, 0, 0, false,
+     false},
+    {QUANT_F32, QUANT_F32, 5, 1, 16, 32, ROPE_NEOX, false, false, false, false, 33, 7, 0, true,
+     false},
+    {QUANT_F16, QUANT_F16, 4, 2, 64, 64, ROPE_NEOX, false, false, false, false, 50, 70, 0, false,
+     false},
+    {QUANT_Q8_0, QUANT_Q8_0, 4, 2, 64, 64, ROPE_NEOX, false, false, true, true, 20, 128, 0, true,
+     false},
+    {QUANT_F16, QUANT_F16, 6, 2, 512, 512, ROPE_NEOX, true, true, true, false, 70, 0, 0, false,
+     false},
+    {QUANT_Q8_0, QUANT_Q8_0, 5, 1, 512, 512, ROPE_NEOX, true, false, false, true, 0, 0, 0, false,
+     false},
+    {QUANT_F32, QUANT_F32, 2, 1, 320, 300, ROPE_NORM, false, true, false, false, 0, 0, 0, false,
+     false},
+    {QUANT_F32, QUANT_F32, 5, 1, 48, 32, ROPE_NORM, false, false, false, false, 0, 0, 0, false,
+     true},
+    {QUANT_F16, QUANT_F16, 6, 1, 576, 512, ROPE_NORM, true, false, false, false, 0, 0, 0, false,
+     true},
+    {QUANT_Q8_0, QUANT_Q8_0, 3, 1, 96, 64, ROPE_NEOX, true, false, false, true, 0, 0, 0, true,
+     true},
 };
 enum { N_ATTN = sizeof attn_cases / sizeof *attn_cases };
+
+/* The case's cache: kv, or its keys alone. */
+static inline struct kv_view attn_case_view(const struct attn_case *c, struct kv_view kv) {
+    uint64_t lead = 0;
+    if (!c->latent) return kv;
+    quant_row_bytes(c->k_type, (uint64_t)(c->d_k - c->d_v), &lead);
+    kv.v_in_k = true;
+    kv.v = (char *)kv.k + lead;
+    kv.v_page_bytes = kv.k_page_bytes;
+    return kv;
+}
+/* In a latent case, the rows of q and k have the rotary elements last. */
+static inline void attn_case_store(const struct attn_case *c, struct qkv_store_args *a) {
+    a->kv = attn_case_view(c, a->kv);
+    if (!c->latent) return;
+    a->rope.n_rot = c->d_k - c->d_v;
+    a->q_lead = a->q + c->d_v;
+    a->k_lead = a->k + c->d_v;
+    a->q_lead_tok_stride = a->q_tok_stride, a->q_lead_head_stride = a->q_head_stride;
+    a->v = NULL;
+}
 
 /* Three sequences; the bias reaches 9 positions either way. */
 enum { FULL_SPAN = 3, FULL_HEAD = 3, FULL_BIAS = 9 };
@@ -175,33 +220,38 @@ static const struct moe_case {
     int64_t sh_ff, ff;
     int32_t n_used, n;
     bool expert_bias;
+    int32_t n_group, n_group_used;
 } moe_cases[] = {
     {QUANT_F32, QUANT_F32, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 256, 256, 3, 256,
-     false},
+     false, 0, 0},
     {QUANT_Q8_0, QUANT_F16, MOE_SIGMOID, true, true, true, false, false, ACT_RELU2, 320, 352, 6,
-     128, false},
+     128, false, 0, 0},
     {QUANT_IQ3_S, QUANT_Q5_K, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 512, 512, 5,
-     256, false},
+     256, false, 0, 0},
     {QUANT_Q4_K, QUANT_Q6_K, MOE_SOFTMAX, false, false, false, false, true, ACT_SILU, 256, 256, 3,
-     256, false},
+     256, false, 0, 0},
     {QUANT_Q4_0, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, true, true, false, true, ACT_SILU, 32, 32,
-     7, 128, false},
+     7, 128, false, 0, 0},
     {QUANT_Q6_K, QUANT_Q8_0, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 256, 512, 1, 256,
-     false},
+     false, 0, 0},
     {QUANT_IQ3_K, QUANT_IQ4_KS, MOE_SOFTMAX, true, false, true, false, true, ACT_SILU, 256, 256, 3,
-     256, false},
+     256, false, 0, 0},
     {QUANT_IQ3_S, QUANT_Q5_K, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 512, 768, 8,
-     256, false},
+     256, false, 0, 0},
     {QUANT_IQ4_NL, QUANT_Q8_0, MOE_SOFTMAX, true, false, false, false, true, ACT_SILU, 32, 512, 8,
-     128, false},
+     128, false, 0, 0},
     {QUANT_MXFP4, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, false, false, false, true, ACT_GELU, 32,
-     256, 3, 256, false},
+     256, 3, 256, false, 0, 0},
     {QUANT_MXFP4, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, false, false, false, true, ACT_CLAMPED, 32,
-     256, 4, 128, true},
+     256, 4, 128, true, 0, 0},
     {QUANT_F32, QUANT_F32, MOE_SIGMOID, true, true, true, false, true, ACT_CLAMPED, 256, 256, 3,
-     256, true},
+     256, true, 0, 0},
     {QUANT_Q8_0, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, false, false, false, false, ACT_SILU, 32,
-     256, 3, 128, true},
+     256, 3, 128, true, 0, 0},
+    {QUANT_Q8_0, QUANT_Q8_0, MOE_SIGMOID, true, true, true, false, true, ACT_SILU, 256, 256, 5, 128,
+     false, 4, 2},
+    {QUANT_F32, QUANT_F32, MOE_SIGMOID, true, false, false, false, true, ACT_SILU, 32, 64, 3, 128,
+     false, 8, 3},
 };
 
 /* ---- comparisons ---- */

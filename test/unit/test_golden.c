@@ -40,19 +40,20 @@ static const char *const families[] = {
     "gpt_oss",
     "gemma4",
     "gemma4_moe",
+    "deepseek_v3",
 };
 #else
 static const char *const families[] = {
     "qwen35moe", "qwen35", "qwen3next", "llama", "qwen2", "qwen3", "qwen3moe",
     "mamba", "falcon_mamba", "mamba2", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "granite_h", "granite_h_moe",
     "bamba", "falcon-h1", "jamba", "zamba2", "hymba", "granite", "granitemoe", "ministral3", "lfm2", "lfm2_moe", "gemma3", "gpt_oss",
-    "gemma4", "gemma4_moe", "olmo_hybrid", "olmo2", "olmo3",
+    "gemma4", "gemma4_moe", "olmo_hybrid", "olmo2", "olmo3", "deepseek_v3", "glm4_moe_lite",
 };
 #endif
 /* The same families with other values of fields that change what they compute: logits alone. */
 static const char *const variants[] = {"mistral",      "mixtral",    "qwen2_windows",
                                        "qwen3moe_raw", "llama_yarn", "mamba2_limit",
-                                       "granite4",     "granite4_moe",
+                                       "granite4",     "granite4_moe", "nemotron_h_groups", "deepseek_v3_plain",
                                        "olmo_hybrid_rope"};
 /* clang-format on */
 #ifdef CHIMERE_EMULATE

@@ -34,7 +34,7 @@ static const struct dev_need need = {.n_tok = 320,
                                      .n_expert = 16,
                                      .n_used = 8,
                                      .n_head = 8,
-                                     .d_head = 512,
+                                     .d_head = 576,
                                      .n_v_head = 8,
                                      .d_state = 128 * 128,
                                      .d_rec_k = 128,
@@ -368,6 +368,7 @@ static void attn_run(struct dev *d, const struct attn_case *c, struct attn_room 
     a.rope = (struct rope){c->rope, c->d_k / 4 * 2, r->inv, 1.1f};
     a.kv = r->kv;
     a.q_out = r->q_out + (int64_t)first * c->n_head * c->d_k;
+    attn_case_store(c, &a);
     d->ops->qkv_store(d, &a);
     if (c->queries_again) {
         size_t n = (size_t)n_tok * (size_t)c->n_head * (size_t)c->d_k;
@@ -380,7 +381,7 @@ static void attn_run(struct dev *d, const struct attn_case *c, struct attn_room 
                           .n_tok = n_tok,
                           .n_head = c->n_head,
                           .q = a.q_out,
-                          .kv = r->kv,
+                          .kv = a.kv,
                           .scale = 1 / sqrtf((float)c->d_k),
                           .softcap = c->softcap,
                           .window = c->window,
@@ -550,6 +551,8 @@ static void moe_agrees_and_rows_are_independent(void **st) {
             int32_t ids0[N_TOK * MOE_MAX_USED] = {0}, ids1[N_TOK * MOE_MAX_USED] = {0};
             struct moe_args a = {.n_tok = N_TOK,
                                  .n_used = c->n_used,
+                                 .n_group = c->n_group,
+                                 .n_group_used = c->n_group_used,
                                  .gating = c->gating,
                                  .normalise = c->normalise,
                                  .scale = 1.25f,

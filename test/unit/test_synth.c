@@ -104,7 +104,8 @@ static void families_run(void **state) {
         uint32_t n_layer; /* at least one of each kind */
     } shapes[] = {{"mamba-mini", 2},     {"mamba2-mini", 2},    {"nemotron-mini", 5},
                   {"granite-h-mini", 3}, {"falcon-h1-mini", 2}, {"jamba-mini", 5},
-                  {"zamba2-mini", 9},    {"hymba-mini", 3},     {"olmo-hybrid-mini", 4}};
+                  {"zamba2-mini", 9},    {"hymba-mini", 3},     {"olmo-hybrid-mini", 4},
+                  {"glm-flash-mini", 3}};
     struct err e = {0};
     struct dev *dev;
     assert_int_equal(cpu_open(&dev, 2, CPU_ISA_BEST, &e), 0);

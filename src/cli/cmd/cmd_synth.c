@@ -22,7 +22,7 @@ static const char usage[] =
     "nemotron-30b;\n"
     "        small ones of other families: mamba-mini, mamba2-mini, nemotron-mini, granite-h-mini, "
     "falcon-h1-mini,\n"
-    "        jamba-mini, zamba2-mini, hymba-mini, olmo-hybrid-mini\n"
+    "        jamba-mini, zamba2-mini, hymba-mini, olmo-hybrid-mini, glm-flash-mini\n"
     "mixes:  ramp3 (experts iq3_s), iq2_k, iq3_k, iq4_k (experts), q4km, q8, q4_0";
 
 static uint32_t number(const struct cfg *c, const char *name) {

@@ -43,7 +43,7 @@ static void keep_best(const float *key, int32_t n, int32_t n_used, int32_t *ids)
 static bool choose(const struct moe_args *a, const struct moe_keep *keep, int32_t n,
                    const float *logits, int32_t *ids, float *weights) {
     bool direct = (a->normalise && a->gating == MOE_SOFTMAX) || a->gating == MOE_SOFTMAX_CHOSEN;
-    if (!direct || a->select_bias) {
+    if (!direct || a->select_bias || a->n_group > 1) {
         float scores[1024];
         if (n > 1024) return false;
         return ref_moe_choose(a, keep, n, logits, scores, ids, weights);

@@ -57,7 +57,7 @@ __device__ __forceinline__ void store_32(uint32_t type, uint8_t *row, int b, flo
  * read, a norm of 5 shuffles, RoPE through shared memory, 8 x 5 shuffles of the Hadamard rotation if there is one, and
  * one write. */
 enum { STORE_WARPS = 4 /* maximum; blockDim sets the number */, READ_AHEAD = 4096 };
-template <int E>
+template <int E, bool LEAD>
 __global__ void __launch_bounds__(STORE_WARPS * 32)
     store_kernel(const __grid_constant__ dspans b, const __grid_constant__ store_job jq,
                  const __grid_constant__ store_job jk, const __grid_constant__ store_job jv,
@@ -68,25 +68,33 @@ __global__ void __launch_bounds__(STORE_WARPS * 32)
     if (h >= n_q + 2 * n_kv) return;
     const store_job &j = h < n_q ? jq : h < n_q + n_kv ? jk : jv;
     h = h < n_q ? h : (h - n_q) % n_kv;
-    int d = j.to.d;
+    if (LEAD && !j.src) return; /* values in keys */
+    int d = j.to.d, n_lead = LEAD ? j.n_rot : 0;
     dspan s = b.spans[b.of_row[t]];
     int64_t pos = s.pos + (t - s.row);
     uint8_t *row = j.out ? NULL : (uint8_t *)cache_row(j.to, b.pages + s.page_at, pos, h);
     head_angles<E> angles(j, pos);
     float w[E], x[E];
 #pragma unroll
-    for (int i = 0; i < E; i++) w[i] = j.norm && i * 32 + lane < d ? j.norm[i * 32 + lane] : 1.0f;
+    for (int i = 0; i < E; i++) {
+        int e = i * 32 + lane - n_lead;
+        w[i] = j.norm && e >= 0 && e < d - n_lead ? j.norm[e] : 1.0f;
+    }
     /* If the cache is long, attention starts early and prefetches it. If it is short, its loads would only
      * compete with those of the projections. */
     if (pos >= READ_AHEAD) pdl_trigger();
     pdl_wait();
     if (pos < READ_AHEAD) pdl_trigger();
     const float *src = j.src + t * j.tok_stride + h * j.head_stride;
+    const float *lead = LEAD ? j.lead + t * j.lead_tok_stride + h * j.lead_head_stride : NULL;
 #pragma unroll
-    for (int i = 0; i < E; i++) x[i] = i * 32 + lane < d ? src[i * 32 + lane] : 0.0f;
-    head_make<E>(j, angles, w, turned[warp], x);
+    for (int i = 0; i < E; i++) {
+        int e = i * 32 + lane;
+        x[i] = LEAD && e < n_lead ? lead[e] : e < d ? src[e - n_lead] : 0.0f;
+    }
+    head_make<E, LEAD>(j, angles, w, turned[warp], x);
     if (j.rotate) {
-        int n = d & -d;
+        int n = j.rotate;
         for (int o = 1; o < 32 && o < n; o *= 2)
 #pragma unroll
             for (int i = 0; i < E; i++) {
@@ -98,7 +106,7 @@ __global__ void __launch_bounds__(STORE_WARPS * 32)
             if (o * 32 >= n) break;
 #pragma unroll
             for (int i = 0; i < E; i++) {
-                if (i & o) continue;
+                if (i & o || (i | o) >= E) continue;
                 float y = x[i], z = x[i | o];
                 x[i] = y + z;
                 x[i | o] = y - z;
@@ -133,13 +141,16 @@ static void store(struct cuda *c, const struct pending_store &p) {
     int n_all = p.n_head + 2 * n_kv, n_warp = p.n_tok > STEP_MAX_TOK ? STORE_WARPS : 1;
     dim3 grid((unsigned)p.n_tok, (unsigned)((n_all + n_warp - 1) / n_warp));
     dim3 block((unsigned)n_warp * 32);
-    if (widest <= 64) launch(c, store_kernel<2>, grid, block, 0, p.b, q, k, v, p.n_head, n_kv);
-    else if (widest <= 128)
-        launch(c, store_kernel<4>, grid, block, 0, p.b, q, k, v, p.n_head, n_kv);
-    else if (widest <= 256)
-        launch(c, store_kernel<8>, grid, block, 0, p.b, q, k, v, p.n_head, n_kv);
-    else if (widest <= HEAD_MAX)
-        launch(c, store_kernel<16>, grid, block, 0, p.b, q, k, v, p.n_head, n_kv);
+    auto run = [&](auto kernel) {
+        launch(c, kernel, grid, block, 0, p.b, q, k, v, p.n_head, n_kv);
+    };
+    if (q.lead && widest <= 64) run(store_kernel<2, true>);
+    else if (q.lead && widest <= SPLIT_HEAD_MAX) run(store_kernel<18, true>);
+    else if (q.lead) cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "attention heads wider than 576");
+    else if (widest <= 64) run(store_kernel<2, false>);
+    else if (widest <= 128) run(store_kernel<4, false>);
+    else if (widest <= 256) run(store_kernel<8, false>);
+    else if (widest <= HEAD_MAX) run(store_kernel<16, false>);
     else cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "attention heads wider than 512");
 }
 
@@ -157,6 +168,7 @@ void cuda_store_now(struct cuda *c) {
  * shared memory; sm_75 has 64 KB. */
 static bool by_tiles(const struct cuda *c, const cache &k, const cache &v) {
     int widest = k.d > v.d ? k.d : v.d;
+    if (widest > HEAD_MAX) return false;
     bool has_room = widest <= 128 || (widest <= 256 && c->compute >= 80) || has_wide_room(c);
     return !c->params.precise && has_room;
 }
@@ -185,12 +197,16 @@ void cuda_qkv_store(struct dev *d, const struct qkv_store_args *a) {
                    (int32_t)a->rope.mode,
                    a->rope.inv_freq,
                    a->rope.magnitude,
-                   kv->rotate,
+                   kv->rotate ? tensor_rotation(kv, kv->d_k) : 0,
                    a->n_head,
                    a->q_out,
-                   {}};
+                   {},
+                   a->q_lead,
+                   a->q_lead_tok_stride,
+                   a->q_lead_head_stride};
     q.to.d = kv->d_k;
     store_job k = q, v = {};
+    k.lead = a->k_lead, k.lead_tok_stride = a->k_tok_stride, k.lead_head_stride = 0;
     k.src = a->k;
     k.norm = a->k_norm;
     k.tok_stride = a->k_tok_stride;
@@ -202,7 +218,7 @@ void cuda_qkv_store(struct dev *d, const struct qkv_store_args *a) {
     v.tok_stride = a->v_tok_stride;
     v.head_stride = kv->d_v;
     v.mode = ROPE_NONE;
-    v.rotate = kv->rotate;
+    v.rotate = kv->rotate ? tensor_rotation(kv, kv->d_v) : 0;
     v.to = cache_of(kv->v, kv->v_type, kv->d_v, kv->v_page_bytes);
     if (a->q_out) cuda_wrote(c, a->q_out, (size_t)a->n_tok * (size_t)(a->n_head * kv->d_k) * 4);
     struct pending_store p = {{q, k, v}, b, a->spans, *kv, a->q_out, a->n_tok, a->n_head};
@@ -472,7 +488,7 @@ __global__ void __launch_bounds__(JOIN_THREADS)
         for (int i = 0; i < 4; i++)
             if (has && quad * 4 + i < d) x[quad * 4 + i] = mine[i];
         __syncthreads();
-        hadamard_heads(x, d);
+        hadamard_heads(x, d, j.rotate);
 #pragma unroll
         for (int i = 0; i < 4; i++) mine[i] = has && quad * 4 + i < d ? x[quad * 4 + i] : 0.0f;
         if (tid / 32 * 32 >= n_quad) return;
@@ -566,7 +582,8 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
         else if (d_most <= 64) split_group<2>(c, b, j, n_split, n);
         else if (d_most <= 128) split_group<4>(c, b, j, n_split, n);
         else if (d_most <= 256) split_group<8>(c, b, j, n_split, n);
-        else split_group<16>(c, b, j, n_split, n);
+        else if (d_most <= HEAD_MAX) split_group<16>(c, b, j, n_split, n);
+        else split_group<SPLIT_HEAD_MAX / 32>(c, b, j, n_split, n);
         if (longest <= (int64_t)j.few << j.shift) continue; /* page_kernel has merged all */
         launch(c, join_kernel, dim3((unsigned)(a->n_head * join_parts(j)), (unsigned)n),
                dim3(JOIN_THREADS), j.rotate ? (size_t)j.v.d * 4 : 0, b, j);
@@ -592,12 +609,14 @@ void cuda_attn(struct dev *d, const struct attn_args *a) {
     j.q = a->q, j.sinks = a->sinks, j.gate = a->gate;
     j.gate_tok_stride = a->gate_tok_stride, j.gate_head_stride = a->gate_head_stride;
     j.n_head = a->n_head, j.n_kv_head = kv->n_kv_head;
-    j.window = a->window, j.n_keep = a->n_keep, j.rotate = kv->rotate;
+    if (kv->v_in_k) j.v.row_bytes = j.k.row_bytes;
+    j.window = a->window, j.n_keep = a->n_keep;
+    j.rotate = kv->rotate ? tensor_rotation(kv, kv->d_v) : 0;
     j.scale = a->scale, j.softcap = a->softcap;
     j.out = a->out;
     int d_most = j.k.d > j.v.d ? j.k.d : j.v.d;
-    if (d_most > HEAD_MAX) {
-        cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "attention heads wider than 512");
+    if (d_most > SPLIT_HEAD_MAX) {
+        cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "attention heads wider than 576");
         return;
     }
     bool many = false;
@@ -605,7 +624,7 @@ void cuda_attn(struct dev *d, const struct attn_args *a) {
     int64_t n_out = (int64_t)a->n_head * j.v.d;
     cuda_wrote(c, a->out, (size_t)(a->n_tok * n_out) * 4);
     if (!many && j.v.d % 32 == 0) j.out8 = cuda_shadow_new(c, a->out, a->n_tok, n_out);
-    bool tiles = by_tiles(c, j.k, j.v);
+    bool tiles = !kv->v_in_k && by_tiles(c, j.k, j.v);
     if (many && tiles) cuda_attn_many(c, a, b, j);
     stretches(c, a, b, j, fresh, !tiles);
 }

@@ -65,8 +65,7 @@ __device__ __forceinline__ uint4 decode8(uint32_t type, const uint8_t *row, int 
     return make_uint4(two_codes(w[0], 0x4140, less, d), two_codes(w[0], 0x4342, less, d),
                       two_codes(w[1], 0x4140, less, d), two_codes(w[1], 0x4342, less, d));
 }
-__device__ __forceinline__ void hadamard_heads(float *x, int d) {
-    int n = d & -d;
+__device__ __forceinline__ void hadamard_heads(float *x, int d, int n) {
     for (int h = 1; h < n; h *= 2) {
         __syncthreads();
         for (int i = (int)threadIdx.x; i < d / 2; i += (int)blockDim.x) {
@@ -101,17 +100,20 @@ template <int E> struct head_angles {
 
 /* Norm and RoPE of one head, in place. x: its elements, w: the norm's weights. mine: this warp's
  * shared memory, 32 * E floats. */
-template <int E>
+template <int E, bool LEAD = false>
 __device__ __forceinline__ void head_make(const store_job &j, const head_angles<E> &a,
                                           const float (&w)[E], float *mine, float (&x)[E]) {
     int lane = (int)threadIdx.x % 32, half = j.mode == ROPE_NONE ? 0 : j.n_rot / 2;
     if (j.norm) {
+        int n_lead = LEAD ? j.n_rot : 0;
         float sum = 0;
 #pragma unroll
-        for (int i = 0; i < E; i++) sum += x[i] * x[i];
-        float f = 1.0f / sqrtf(lanes_sum(sum, 32) / (float)j.to.d + j.eps);
+        for (int i = 0; i < E; i++)
+            if (!LEAD || i * 32 + lane >= n_lead) sum += x[i] * x[i];
+        float f = 1.0f / sqrtf(lanes_sum(sum, 32) / (float)(j.to.d - n_lead) + j.eps);
 #pragma unroll
-        for (int i = 0; i < E; i++) x[i] *= f * w[i];
+        for (int i = 0; i < E; i++)
+            if (!LEAD || i * 32 + lane >= n_lead) x[i] *= f * w[i];
     }
     if (!half) return;
 #pragma unroll
@@ -171,7 +173,10 @@ __device__ __forceinline__ bool is_seen(const attn_job &j, int64_t pos, int64_t 
     return j.window <= 0 || pos > own - j.window || pos < j.n_keep;
 }
 
-enum { HEAD_MAX = 512 };
+enum {
+    HEAD_MAX = 512,
+    SPLIT_HEAD_MAX = 576, /* of split_kernel */
+};
 
 /* Multiprocessors with 163 KB of shared memory or more: heads of more than 256 take 145 to 163 KB per block. */
 static inline bool has_wide_room(const struct cuda *c) {

@@ -127,9 +127,11 @@ struct store_job {
     int32_t n_rot, mode; /* mode ROPE_NONE: values */
     const float *inv_freq;
     float magnitude;
-    int32_t rotate, n_head;
-    float *out; /* queries: [n_tok, n_head, d]; else NULL */
+    int32_t rotate, n_head; /* rotate: elements at once; 0: none */
+    float *out;             /* queries: [n_tok, n_head, d]; else NULL */
     cache to;
+    const float *lead; /* NULL, or the first n_rot elements of a head; then src has the others */
+    int64_t lead_tok_stride, lead_head_stride;
 };
 
 /* One new token per sequence: what page_kernel computes itself before attention (queries,

@@ -339,7 +339,7 @@ __global__ void unrotate_kernel(dspans b, attn_job j) {
     float *out = j.out + ((int64_t)t * j.n_head + h) * d;
     for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) x[i] = out[i];
     __syncthreads();
-    hadamard_heads(x, d);
+    hadamard_heads(x, d, j.rotate);
     for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) {
         float y = x[i];
         if (j.gate)

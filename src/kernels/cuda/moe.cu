@@ -22,7 +22,8 @@ __global__ void __launch_bounds__(CHOOSE_THREADS)
     int64_t t = ((int64_t)blockIdx.x * CHOOSE_THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (t >= n_tok) return;
     int32_t id;
-    if (c.n_expert <= CHOOSE_FEW) id = warp_choose<CHOOSE_FEW / 32>(c, t);
+    if (c.n_group > 1) id = warp_choose<MAX_EXPERTS / 32, true>(c, t);
+    else if (c.n_expert <= CHOOSE_FEW) id = warp_choose<CHOOSE_FEW / 32>(c, t);
     else id = warp_choose<MAX_EXPERTS / 32>(c, t);
     id = warp_keep(c, t, id);
     float weight = warp_weight(c, t, id);
@@ -771,17 +772,11 @@ void cuda_moe(struct dev *d, const struct moe_args *of) {
         a->ids ? a->ids : (int32_t *)cuda_take(c, (size_t)a->n_tok * (size_t)a->n_used * 4);
     float *weights = (float *)cuda_take(c, (size_t)a->n_tok * (size_t)a->n_used * 4);
     float *sh_weight = (float *)cuda_take(c, (size_t)a->n_tok * 4);
-    choice_job choice = {logits,
-                         a->select_bias,
-                         (int32_t)n_expert,
-                         a->n_used,
-                         (int32_t)a->gating,
-                         (int32_t)a->normalise,
-                         a->scale,
-                         0,
-                         a->chosen,
-                         a->keep,
-                         a->expert_scale};
+    choice_job choice = {logits,    a->select_bias,     (int32_t)n_expert,
+                         a->n_used, (int32_t)a->gating, (int32_t)a->normalise,
+                         a->scale,  a->n_group,         a->chosen,
+                         a->keep,   a->expert_scale,    a->n_group_used,
+                         0};
     /* the weights are the same without the sum over all experts */
     if (a->gating == MOE_SOFTMAX && a->normalise && !a->select_bias)
         choice.gating = MOE_SOFTMAX_CHOSEN;
@@ -812,7 +807,7 @@ void cuda_moe(struct dev *d, const struct moe_args *of) {
         return;
     }
     bool is_step = a->pool && a->n_tok <= STEP_TOKS; /* then the pool chooses */
-    if (n_expert > CHOOSE_FEW || (!is_step && (!in_bytes || grouped || a->pool)))
+    if (n_expert > CHOOSE_FEW || a->n_group > 1 || (!is_step && (!in_bytes || grouped || a->pool)))
         choose(c, choice, a->n_tok, ids, weights);
     if (is_step) {
         pooled_experts(c, a, in_bytes, choice, ids, weights, shared, sh_weight);

@@ -24,10 +24,11 @@ struct choice_job {
     const float *bias;   /* [n_expert] or NULL: added for the choice, not for the weights */
     int32_t n_expert, n_used, gating, normalise;
     float scale;
-    int32_t unused;
+    int32_t n_group;             /* below 2: no groups */
     const int32_t *given;        /* [n_tok, n_used] or NULL: experts to use instead of choosing */
     const struct moe_keep *keep; /* [n_tok] or NULL */
     const float *expert_scale;   /* [n_expert] or NULL */
+    int32_t n_group_used, unused;
 };
 
 /* Sorts K numbers in descending order with an odd-even merge network, unrolled; K is a power of two. */
@@ -46,11 +47,33 @@ template <int K> __device__ __forceinline__ void sort_falling(uint64_t *v) {
             }
 }
 
+/* Bits of the groups of experts that token t may choose from; lane g computes the value of group g. */
+__device__ __forceinline__ uint32_t warp_groups(const choice_job &c, int64_t t) {
+    int lane = (int)threadIdx.x % 32, n = c.n_expert / c.n_group, n_better = 0;
+    const float *logits = c.logits + t * c.n_expert;
+    float first = -INFINITY, second = -INFINITY;
+#pragma unroll 1
+    for (int i = 0; lane < c.n_group && i < n; i++) {
+        int e = lane * n + i;
+        float key = logistic(logits[e]) + (c.bias ? c.bias[e] : 0.0f);
+        second = fmaxf(second, fminf(first, key));
+        first = fmaxf(first, key);
+    }
+    float value = first + second;
+#pragma unroll 1
+    for (int g = 0; g < c.n_group; g++) {
+        float other = __shfl_sync(0xffffffffu, value, g);
+        n_better += other > value || (other == value && g < lane);
+    }
+    return __ballot_sync(0xffffffffu, lane < c.n_group && n_better < c.n_group_used);
+}
+
 /* The n_used best experts of token t, computed by one warp: lane k gets the k-th, or -1 in all lanes if a score is not
  * finite. Among equal scores the first expert wins. A lane has K adjacent experts and sorts them once; then the best of
  * the lanes' first candidates is removed n_used times. All warps of a step wait for this one, so it does little:
  * without a bias it compares logits, which have the order of the scores. */
-template <int K> __device__ __forceinline__ int32_t warp_choose(const choice_job &c, int64_t t) {
+template <int K, bool GROUPED = false>
+__device__ __forceinline__ int32_t warp_choose(const choice_job &c, int64_t t) {
     int lane = (int)threadIdx.x % 32, e0 = lane * K;
     if (c.given) {
         int32_t id = lane < c.n_used ? c.given[t * c.n_used + lane] : -1;
@@ -94,6 +117,13 @@ template <int K> __device__ __forceinline__ int32_t warp_choose(const choice_job
         best[k] = (uint64_t)key << 32 | ~(uint32_t)(e0 + k);
     }
     if (__ballot_sync(0xffffffffu, bad)) return -1;
+    if constexpr (GROUPED) {
+        uint32_t groups = warp_groups(c, t);
+        int n = c.n_expert / c.n_group;
+#pragma unroll
+        for (int k = 0; k < K; k++)
+            if (!(groups >> ((e0 + k) / n < 32 ? (e0 + k) / n : 0) & 1)) best[k] = 0;
+    }
     sort_falling<K>(best);
     uint32_t before = (1u << lane) - 1u;
     int32_t mine = -1;

@@ -22,9 +22,10 @@ void ref_hadamard_heads(float *x, int64_t n_head, int64_t d) {
     for (int64_t i = 0; i < n_head * d; i += n) hadamard(x + i, n);
 }
 
-static void norm_rope(float *x, int64_t d, const float *w, float eps, const struct rope *rope,
-                      int64_t pos) {
-    if (w) ref_rms_norm(NULL, x, x, w, 1, d, eps);
+/* The first n_lead elements are not part of the norm. */
+static void norm_rope(float *x, int64_t d, int32_t n_lead, const float *w, float eps,
+                      const struct rope *rope, int64_t pos) {
+    if (w) ref_rms_norm(NULL, x + n_lead, x + n_lead, w, 1, d - n_lead, eps);
     if (rope->mode == ROPE_NONE) return;
     int32_t half = rope->n_rot / 2;
     for (int32_t i = 0; i < half; i++) {
@@ -66,30 +67,44 @@ static void load(struct ref *r, uint32_t type, const void *src, float *x, int32_
     else t->decode(src, x, (size_t)d);
 }
 
+/* A head of d elements, of which n_lead are at `lead`; rest may be behind them in x already. */
+static void take_head(float *x, const float *rest, const float *lead, int32_t n_lead, int32_t d) {
+    memmove(x + n_lead, rest, (size_t)(d - n_lead) * sizeof *x);
+    if (n_lead) memcpy(x, lead, (size_t)n_lead * sizeof *x);
+}
+
+static void turn(const struct kv_view *kv, float *x, int32_t d) {
+    int32_t n = tensor_rotation(kv, d);
+    if (kv->rotate) ref_hadamard_heads(x, d / n, n);
+}
+
 static void store_token(struct ref *r, const struct qkv_store_args *a, const struct span *s,
                         int32_t i, float *tmp) {
     const struct kv_view *kv = &a->kv;
     int32_t t = s->row + i;
     int64_t pos = s->pos + i;
+    int32_t n_lead = a->q_lead ? a->rope.n_rot : 0;
     size_t kb = row_bytes(r, kv->k_type, kv->d_k), vb = row_bytes(r, kv->v_type, kv->d_v);
     for (int32_t h = 0; h < a->n_head; h++) {
-        memcpy(tmp, a->q + t * a->q_tok_stride + h * a->q_head_stride,
-               (size_t)kv->d_k * sizeof *tmp);
-        norm_rope(tmp, kv->d_k, a->q_norm, a->eps, &a->rope, pos);
-        if (kv->rotate) ref_hadamard_heads(tmp, 1, kv->d_k);
+        const float *lead = a->q_lead;
+        if (lead) lead += t * a->q_lead_tok_stride + h * a->q_lead_head_stride;
+        take_head(tmp, a->q + t * a->q_tok_stride + h * a->q_head_stride, lead, n_lead, kv->d_k);
+        norm_rope(tmp, kv->d_k, n_lead, a->q_norm, a->eps, &a->rope, pos);
+        turn(kv, tmp, kv->d_k);
         memcpy(a->q_out + ((int64_t)t * a->n_head + h) * kv->d_k, tmp,
                (size_t)kv->d_k * sizeof *tmp);
     }
     for (int32_t h = 0; a->k && h < kv->n_kv_head; h++) {
-        memcpy(tmp, a->k + t * a->k_tok_stride + (int64_t)h * kv->d_k,
-               (size_t)kv->d_k * sizeof *tmp);
-        norm_rope(tmp, kv->d_k, a->k_norm, a->eps, &a->rope, pos);
-        if (kv->rotate) ref_hadamard_heads(tmp, 1, kv->d_k);
+        take_head(tmp, a->k + t * a->k_tok_stride + (int64_t)h * kv->d_k,
+                  n_lead ? a->k_lead + t * a->k_tok_stride : NULL, n_lead, kv->d_k);
+        norm_rope(tmp, kv->d_k, n_lead, a->k_norm, a->eps, &a->rope, pos);
+        turn(kv, tmp, kv->d_k);
         store(r, kv->k_type, page_row(kv->k, kv->k_page_bytes, kb, s, pos, h), tmp, kv->d_k);
+        if (!a->v) continue;
         memcpy(tmp, a->v + t * a->v_tok_stride + (int64_t)h * kv->d_v,
                (size_t)kv->d_v * sizeof *tmp);
         if (a->v_norm) ref_rms_norm(NULL, tmp, tmp, a->v_norm, 1, kv->d_v, a->eps);
-        if (kv->rotate) ref_hadamard_heads(tmp, 1, kv->d_v);
+        turn(kv, tmp, kv->d_v);
         store(r, kv->v_type, page_row(kv->v, kv->v_page_bytes, vb, s, pos, h), tmp, kv->d_v);
     }
 }
@@ -125,6 +140,7 @@ static void attn_head(struct ref *r, const struct attn_args *a, const struct spa
     if (a->window > 0 && own + 1 > a->window) first = own + 1 - a->window;
     int32_t g = h / (a->n_head / kv->n_kv_head);
     size_t kb = row_bytes(r, kv->k_type, kv->d_k), vb = row_bytes(r, kv->v_type, kv->d_v);
+    if (kv->v_in_k) vb = kb;
     const float *q = a->q + (t * a->n_head + h) * kv->d_k;
     int64_t n_keep = a->n_keep < first ? a->n_keep : first, n = n_keep + own + 1 - first;
     for (int64_t i = 0; i < n; i++) {
@@ -142,7 +158,7 @@ static void attn_head(struct ref *r, const struct attn_args *a, const struct spa
     }
     float *out = a->out + (t * a->n_head + h) * kv->d_v;
     for (int32_t j = 0; j < kv->d_v; j++) out[j] = (float)(acc[j] * f);
-    if (kv->rotate) ref_hadamard_heads(out, 1, kv->d_v);
+    turn(kv, out, kv->d_v);
     if (!a->gate) return;
     const float *gate = a->gate + t * a->gate_tok_stride + h * a->gate_head_stride;
     for (int32_t j = 0; j < kv->d_v; j++) out[j] = (float)(out[j] * ref_act(ACT_SIGMOID, gate[j]));

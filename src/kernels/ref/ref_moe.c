@@ -99,18 +99,48 @@ void ref_moe_leave_out(const struct moe_keep *keep, int32_t n_used, const float 
     }
 }
 
+static float choice_key(const struct moe_args *a, const float *scores, int64_t i) {
+    return scores[i] + (a->select_bias ? a->select_bias[i] : 0.0f);
+}
+
+/* Whether experts may be chosen: those of the best groups. */
+static void allow_groups(const struct moe_args *a, int64_t n_expert, const float *scores,
+                         bool *allowed) {
+    float value[MOE_MAX_GROUP];
+    int64_t size = n_expert / a->n_group;
+    for (int32_t g = 0; g < a->n_group; g++) {
+        float first = -INFINITY, second = -INFINITY;
+        for (int64_t i = g * size; i < (g + 1) * size; i++) {
+            float key = choice_key(a, scores, i);
+            if (key > first) second = first, first = key;
+            else if (key > second) second = key;
+        }
+        value[g] = first + second;
+    }
+    for (int32_t g = 0; g < a->n_group; g++) {
+        int32_t n_better = 0;
+        for (int32_t j = 0; j < a->n_group; j++)
+            n_better += value[j] > value[g] || (value[j] == value[g] && j < g);
+        for (int64_t i = g * size; i < (g + 1) * size; i++) allowed[i] = n_better < a->n_group_used;
+    }
+}
+
 bool ref_moe_choose(const struct moe_args *a, const struct moe_keep *keep, int64_t n_expert,
                     const float *logits, float *scores, int32_t *ids, float *weights) {
     if (!to_scores(a->gating, n_expert, logits, scores)) return false;
     double all = 0, sum = 0;
+    bool allowed[MOE_MAX_GROUPED];
+    bool grouped = a->n_group > 1 && !a->chosen;
+    if (grouped && (a->n_group > MOE_MAX_GROUP || n_expert > MOE_MAX_GROUPED)) return false;
+    if (grouped) allow_groups(a, n_expert, scores, allowed);
     if (a->chosen && !ref_moe_given(a->n_used, ids)) return false;
     for (int32_t k = 0; !a->chosen && k < a->n_used; k++) {
         int32_t best = -1;
         float best_key = 0;
         for (int32_t i = 0; i < n_expert; i++) {
-            bool taken = false;
+            bool taken = grouped && !allowed[i];
             for (int32_t j = 0; j < k; j++) taken |= ids[j] == i;
-            float key = scores[i] + (a->select_bias ? a->select_bias[i] : 0.0f);
+            float key = choice_key(a, scores, i);
             if (taken || isnan(key) || (best >= 0 && key <= best_key)) continue;
             best = i;
             best_key = key;

@@ -29,8 +29,10 @@ enum mixer_kind {
     MIX_GDN = 2,
     MIX_MAMBA1 = 4,
     MIX_MAMBA2 = 8,
-    MIX_CONV = 16
+    MIX_CONV = 16,
+    MIX_MLA = 32 /* latent attention */
 };
+enum { MLA_MAX_HEAD = 256 };
 enum ffn_kind { FFN_NONE, FFN_DENSE, FFN_MOE, FFN_BOTH /* side by side, each with norms */ };
 /* What encoders add to a score by the distance of key and query. */
 enum position_bias { BIAS_NONE, BIAS_BUCKETS /* a table, by buckets */, BIAS_ALIBI };
@@ -97,6 +99,11 @@ struct hparams {
         bool is_grouped;                 /* value heads of one key head are adjacent */
         float eps, norm_eps, beta_scale; /* eps: of queries and keys; norm_eps: of the result */
     } gdn;
+    /* Latent attention. d_k and d_v of the layer are those of the cache; these are of a head as trained. */
+    struct {
+        int32_t n_q_rank; /* width between the two products that make queries; 0: one product */
+        int32_t d_k, d_v;
+    } mla;
     struct { /* Mamba-1 and Mamba-2 */
         int32_t n_inner, d_state, d_conv;
         int32_t dt_rank;                 /* Mamba-1 */
@@ -107,7 +114,8 @@ struct hparams {
     } ssm;
     struct {
         int32_t n_expert, n_used, n_ff, n_ff_shared;
-        int32_t n_latent; /* width that routed experts work in; 0: n_embd */
+        int32_t n_group, n_group_used; /* of which experts are chosen; n_group below 2: of all */
+        int32_t n_latent;              /* width that routed experts work in; 0: n_embd */
         enum moe_gating gating;
         bool normalise;
         float scale;
@@ -149,6 +157,7 @@ struct arch {
      * result; "NAME=VALUE|VALUE" must have one of the values; "rope:NAME" is a field of
      * rope_parameters. Separated by spaces. */
     const char *fields;
+    bool scales_scores; /* YaRN's mscale_all_dim multiplies scores, not sines and cosines */
     /* Writes keys that need code, from config.json. May be NULL. */
     int (*derive)(const json_t *config, struct gguf_writer *w, struct err *e);
     /* Fills hp (zeroed, defaults set) from the file. */

@@ -98,6 +98,7 @@ static const struct key_row keys_moe[] = {
     {"expert_weights_norm", "norm_topk_prob", KEY_BOOL, true, NAN},
     {"expert_weights_scale", "routed_scaling_factor", KEY_F32, true, NAN},
     {"expert_group_count", "n_group", KEY_U32, false, 1},
+    {"expert_group_used_count", "topk_group", KEY_U32, false, 1},
     {"moe_latent_size", "moe_latent_size", KEY_U32, false, NAN},
     {.gguf = NULL}};
 
@@ -190,14 +191,9 @@ static int read_kinds(struct hparams *hp, const struct gguf *g, enum ffn_kind ff
 }
 
 static int read_experts(struct hparams *hp, const struct gguf *g, struct err *e) {
-    int32_t n_group = 1;
     hp->moe.gating = MOE_SIGMOID;
     int rc = read_moe(hp, g, e);
-    if (!rc) rc = key_i32(hp, g, "expert_group_count", false, 0, 4096, &n_group, e);
     if (!rc) rc = key_i32(hp, g, "moe_latent_size", false, 0, hp->n_embd, &hp->moe.n_latent, e);
-    if (!rc && n_group > 1)
-        rc = err_set(e, CHIMERE_EUNSUPPORTED, "key %s.expert_group_count: expected 1, got %d",
-                     hp->arch->name, n_group);
     return rc;
 }
 
@@ -228,7 +224,7 @@ static int read_moe_family(struct hparams *hp, const struct gguf *g, struct err 
     "use_conv_bias mamba_head_dim chunk_size expand num_key_value_heads intermediate_size "        \
     "time_step_limit time_step_min time_step_max time_step_floor time_step_rank "                  \
     "residual_in_fp32 rescale_prenorm_residual partial_rotary_factor num_nextn_predict_layers "    \
-    "mtp_layers_block_type mtp_hybrid_override_pattern mtp_num_hidden_layers topk_group=1 "        \
+    "mtp_layers_block_type mtp_hybrid_override_pattern mtp_num_hidden_layers topk_group "          \
     "n_routed_experts n_shared_experts num_experts_per_tok moe_intermediate_size "                 \
     "moe_shared_expert_intermediate_size n_group norm_topk_prob routed_scaling_factor "            \
     "moe_shared_expert_overlap norm_eps use_mamba_kernels num_query_groups"

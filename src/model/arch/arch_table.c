@@ -42,6 +42,7 @@ extern const struct arch arch_falcon_h1;
 extern const struct arch arch_jamba;
 extern const struct arch arch_zamba2;
 extern const struct arch arch_hymba;
+extern const struct arch arch_deepseek2;
 
 const struct arch *const arch_table[] = {
     &arch_qwen35moe,
@@ -79,6 +80,7 @@ const struct arch *const arch_table[] = {
     &arch_jamba,
     &arch_zamba2,
     &arch_hymba,
+    &arch_deepseek2,
     NULL,
 };
 /* clang-format on */
@@ -171,6 +173,12 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     case D_TOKEN_TYPE: return hp->n_token_type;
     case D_PLE: return hp->n_ple;
     case D_PLE_ALL: return (int64_t)hp->n_ple * hp->n_layer;
+    case D_MLA_Q: return (int64_t)l->n_head * hp->mla.d_k;
+    case D_MLA_Q_RANK: return hp->mla.n_q_rank;
+    case D_MLA_RANK: return l->d_v;
+    case D_MLA_NOPE: return hp->mla.d_k - hp->n_rot;
+    case D_MLA_V: return hp->mla.d_v;
+    case D_MLA_OUT: return (int64_t)l->n_head * hp->mla.d_v;
     case D_TAPS: return hp->dflash.n_in;
     }
     return 0;
@@ -194,6 +202,8 @@ bool arch_has(const struct hparams *hp, enum tensor_where where, int32_t il) {
     case AT_FFN_SHARED: return il >= 0 && l->ffn & FFN_MOE && hp->moe.n_ff_shared > 0;
     case AT_FFN_LATENT: return il >= 0 && l->ffn & FFN_MOE && hp->moe.n_latent > 0;
     case AT_FFN_BOTH: return il >= 0 && l->ffn == FFN_BOTH;
+    case AT_MLA_Q: return il >= 0 && l->mixer & MIX_MLA && !hp->mla.n_q_rank;
+    case AT_MLA_LOW_Q: return il >= 0 && l->mixer & MIX_MLA && hp->mla.n_q_rank;
     case AT_PLE: return il >= 0 && hp->n_ple > 0;
     case AT_NEXTN: return il >= 0 && l->is_nextn;
     }
@@ -437,6 +447,33 @@ int read_rope(struct hparams *hp, const struct gguf *g, enum rope_mode mode, str
     return rc;
 }
 
+/* The choice of experts by groups of adjacent ones. */
+static int read_groups(struct hparams *hp, const struct gguf *g, struct err *e) {
+    int32_t n_expert = hp->moe.n_expert, n_group = 0, n_used = 0;
+    int rc = key_i32(hp, g, "expert_group_count", false, 0, n_expert, &n_group, e);
+    if (!rc) rc = key_i32(hp, g, "expert_group_used_count", false, 0, n_expert, &n_used, e);
+    if (rc || n_group < 2) return rc;
+    if (n_group > MOE_MAX_GROUP || n_expert > MOE_MAX_GROUPED || n_expert % n_group ||
+        n_expert / n_group < 2)
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "key %s.expert_group_count: expected at most %d equal groups of two or more "
+                       "experts, got %d of %d experts",
+                       hp->arch->name, MOE_MAX_GROUP, n_group, n_expert);
+    if (hp->moe.gating != MOE_SIGMOID)
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "key %s.expert_group_count: expected 1 if experts are not weighted by a "
+                       "sigmoid, got %d",
+                       hp->arch->name, n_group);
+    if (n_used < 1 || n_used > n_group || n_used * (n_expert / n_group) < hp->moe.n_used)
+        return err_set(e, CHIMERE_EFORMAT,
+                       "key %s.expert_group_used_count: expected 1 to %d, with %d experts or more, "
+                       "got %d",
+                       hp->arch->name, n_group, hp->moe.n_used, n_used);
+    hp->moe.n_group = n_group;
+    hp->moe.n_group_used = n_used;
+    return 0;
+}
+
 int read_moe(struct hparams *hp, const struct gguf *g, struct err *e) {
     int32_t gating = 0;
     int rc = key_i32(hp, g, "expert_count", true, 1, ARCH_MAX_EXPERTS, &hp->moe.n_expert, e);
@@ -458,7 +495,7 @@ int read_moe(struct hparams *hp, const struct gguf *g, struct err *e) {
                        "key %s.expert_used_count: expected at most 64, got %d", hp->arch->name,
                        hp->moe.n_used);
     if (hp->moe.n_ff < 1) return missing(hp, "expert_feed_forward_length", e);
-    return 0;
+    return read_groups(hp, g, e);
 }
 
 /* Vocabulary size: the number of embedding rows, which every family has. */

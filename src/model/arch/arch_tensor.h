@@ -56,6 +56,12 @@ enum arch_dim {
     D_TOKEN_TYPE,
     D_PLE, /* embedding of a layer, of all layers */
     D_PLE_ALL,
+    D_MLA_Q, /* latent attention: all heads' queries, and the width before them */
+    D_MLA_Q_RANK,
+    D_MLA_RANK, /* the latent */
+    D_MLA_NOPE, /* of a head: elements of keys without positions, values; values of all heads */
+    D_MLA_V,
+    D_MLA_OUT,
     D_TAPS, /* floats of the hidden states that a drafter reads per token */
 };
 
@@ -74,6 +80,8 @@ enum tensor_where { /* which layers have the row */
                     AT_FFN_LATENT, /* projections around the routed experts */
                     AT_FFN_BOTH,   /* a dense block beside experts */
                     AT_PLE,
+                    AT_MLA_Q,     /* latent attention whose queries are one product */
+                    AT_MLA_LOW_Q, /* or two */
                     AT_NEXTN,
                     AT_MIX_BIT = 64,
 };
@@ -101,6 +109,9 @@ enum tensor_transform {
     TF_BEHIND_Q,    /* or those after one, two or three parts */
     TF_BEHIND_QK,
     TF_BEHIND_QKV,
+    /* Of a matrix with rows [keys | values] per head: the keys' part, transposed; the values' part. */
+    TF_LATENT_KEYS,
+    TF_LATENT_VALUES,
     /* Experts of gpt-oss: rows of gate and up are interleaved. Floats are stored with one row per input; MXFP4 blocks
      * with one row per output, as in GGUF. */
     TF_EXPERT_GATE,

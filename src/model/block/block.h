@@ -36,8 +36,6 @@ struct block {
                     int32_t il); /* reads f->h (normalized rows) or f->stream, adds to f->x */
 };
 
-enum { BLOCK_MAX_MATRICES = 12 };
-
 /* NULL-terminated, in the order in which a layer runs them. */
 extern const struct block *const mixer_blocks[], *const ffn_blocks[], *const last_blocks[];
 

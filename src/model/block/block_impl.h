@@ -6,7 +6,7 @@
 #include "model/forward_impl.h"
 
 /* All blocks, in the order in which a layer runs them; each is block_NAME in block_NAME.c. */
-#define MIXER_BLOCKS(X) X(mean) X(shared) X(attn) X(gdn) X(mamba1) X(mamba2) X(conv)
+#define MIXER_BLOCKS(X) X(mean) X(shared) X(attn) X(gdn) X(mamba1) X(mamba2) X(conv) X(mla)
 #define FFN_BLOCKS(X) X(dense) X(moe) X(beside)
 #define LAST_BLOCKS(X) X(ple)
 

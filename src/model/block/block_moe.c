@@ -40,6 +40,8 @@ struct moe_args block_moe_args(struct forward *f, int32_t il) {
     const struct layer_weights *l = &f->m->weights.layer[il];
     return (struct moe_args){.n_tok = f->n_tok,
                              .n_used = hp->moe.n_used,
+                             .n_group = hp->moe.n_group,
+                             .n_group_used = hp->moe.n_group_used,
                              .gating = hp->moe.gating,
                              .normalise = hp->moe.normalise,
                              .scale = hp->moe.scale,
