@@ -524,7 +524,8 @@ template <int E>
 static void split_group(struct cuda *c, const dspans &b, const attn_job &j, int n_split,
                         int n_row) {
     int group = j.n_head / j.n_kv_head;
-    if constexpr (E > 8) split_launch<2, E>(c, b, j, n_split, n_row); /* as registers allow */
+    if constexpr (E > 16) split_launch<1, E>(c, b, j, n_split, n_row); /* as registers allow */
+    else if constexpr (E > 8) split_launch<2, E>(c, b, j, n_split, n_row);
     else if (group == 1) split_launch<1, E>(c, b, j, n_split, n_row);
     else if (group <= 4) split_launch<4, E>(c, b, j, n_split, n_row);
     else split_launch<MAX_GROUP, E>(c, b, j, n_split, n_row);
