@@ -14,6 +14,8 @@
 #   tiers    35b with less memory than its experts need: slots for experts in use, and whole layers on the processor
 #   35b-cpu  the same with the experts of all layers on the processor: decode there, prompts bring them
 #   nemotron speed of nemotron-30b q4_0
+#   scaling  35b on 1, 2, 4 and 8 cards as replicas, layers and slices, with 1 to 128 streams; memory per card beside the
+#            plan. MODELS="122b 397b" PART CARDS STREAMS select: bench/scaling.py
 #   profile  time and bytes of each kernel of one decode step, and of a prefill, by Nsight Compute
 #
 # BUILD: the build folder (default build/cuda). Models of random weights are written once to SCRATCH (/dev/shm).
@@ -229,6 +231,7 @@ for part in "$@"; do
         bench -m "$m" -p 0 -n 64 -r 3 --n-cpu-moe 40 ;;
     tiers) tiers "$(model qwen35moe-35b ramp3)" ;;
     35b-q4) bench -m "$(model qwen35moe-35b q4km)" -p 2048 -n 128 -r 3 ;;
+    scaling) CHIMERE=$chimere SCRATCH=$scratch bench/scaling.py ;;
     nemotron) bench -m "$(model nemotron-30b q4_0)" -p 2048 -n 128 -r 3 ;;
     profile)
         m=$(model qwen35moe-35b ramp3)

@@ -10,9 +10,9 @@
 #include "base/err.h"
 
 #define SYNTH_SHAPES                                                                               \
-    "qwen35moe-35b|qwen35-27b|qwen35moe-mini|nemotron-30b|mamba-mini|mamba2-mini|nemotron-mini|"   \
-    "granite-h-mini|falcon-h1-mini|jamba-mini|zamba2-mini|hymba-mini|olmo-hybrid-mini|"            \
-    "glm-flash-mini"
+    "qwen35moe-35b|qwen35moe-122b|qwen35moe-397b|qwen35-27b|qwen35moe-mini|nemotron-30b|"          \
+    "mamba-mini|mamba2-mini|nemotron-mini|granite-h-mini|falcon-h1-mini|jamba-mini|zamba2-mini|"   \
+    "hymba-mini|olmo-hybrid-mini|glm-flash-mini"
 #define SYNTH_MIXES "ramp3|q4km|q8|q4_0"
 
 struct synth_options {

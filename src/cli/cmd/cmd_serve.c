@@ -372,11 +372,18 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
     return rc;
 }
 
+/* dev: has allocated what the plan counts; the processor's device does not count. */
 static void show_card(struct buf *b, const char *name, struct layer_part part,
-                      const struct memory_plan *plan) {
+                      const struct memory_plan *plan, const struct dev *dev) {
+    struct dev_stats s = {.bytes_used = 0};
     if (name) buf_printf(b, "%s: ", name);
     if (part.end) buf_printf(b, "layers %d to %d of ", part.first, part.end - 1);
     plan_print(plan, b);
+    if (dev && dev->ops->stats) dev->ops->stats(dev, &s);
+    if (s.bytes_used && plan->is_device)
+        buf_printf(b, "  allocated    %.3f GB, planned %.3f GB: %+.1f %%\n",
+                   (double)s.bytes_used * 1e-9, (double)plan->total_bytes * 1e-9,
+                   100 * ((double)s.bytes_used / (double)plan->total_bytes - 1));
 }
 
 static const char *split_text(const struct loaded *l) {
@@ -413,9 +420,10 @@ static void show_plan(const struct loaded *l) {
     if (l->n_replica) buf_printf(&b, "%d cards, %s\n", 1 + l->n_replica, split_text(l));
     if (l->model && l->model->slice) show_whole(&b, l->model->slice);
     show_link(&b, l->engine);
-    show_card(&b, l->n_replica ? l->card : NULL, l->part, &l->plan);
+    show_card(&b, l->n_replica ? l->card : NULL, l->part, &l->plan, l->dev);
     for (int32_t i = 0; i < l->n_replica; i++)
-        show_card(&b, l->replicas[i].name, l->replicas[i].part, &l->replicas[i].plan);
+        show_card(&b, l->replicas[i].name, l->replicas[i].part, &l->replicas[i].plan,
+                  l->replicas[i].dev);
     if (b.n) fputs(b.p, stderr);
     buf_fini(&b);
 }

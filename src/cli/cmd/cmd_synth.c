@@ -18,8 +18,8 @@ const struct cfg_opt synth_options[] = {
 static const char usage[] =
     "usage: chimere synth SHAPE MIX OUT.gguf [--layers N] [--experts N] [--vocab N]\n"
     "\n"
-    "shapes: qwen35moe-35b (34 B weights), qwen35-27b (dense), qwen35moe-mini (1 B), "
-    "nemotron-30b;\n"
+    "shapes: qwen35moe-35b (34 B weights), qwen35moe-122b, qwen35moe-397b, qwen35-27b (dense),\n"
+    "        qwen35moe-mini (1 B), nemotron-30b;\n"
     "        small ones of other families: mamba-mini, mamba2-mini, nemotron-mini, granite-h-mini, "
     "falcon-h1-mini,\n"
     "        jamba-mini, zamba2-mini, hymba-mini, olmo-hybrid-mini, glm-flash-mini\n"
