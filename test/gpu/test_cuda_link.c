@@ -1,5 +1,5 @@
 /* test_cuda_link.c: sums over CUDA devices that access each other's memory: right in every bit and in every run, none
- * of them hangs. Over the emulator three ranks share two devices; on GPUs there are two ranks. */
+ * of them hangs; with as many ranks as there are devices, of which the emulator has eight. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,42 +12,43 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/link.h"
 
-enum { N_MAX = 140003, N_SUM = 9 };
-#ifdef CHIMERE_EMULATE
-enum { N_RANK = 3 };
-#else
-enum { N_RANK = 2 };
-#endif
+enum { N_MAX = 140003, N_SUM = 9, MOST = LINK_MAX_RANKS };
 
-static struct dev *dev[N_RANK];
+static const int counts[] = {2, 3, MOST};
+static int n_rank; /* of the running group */
+static struct dev *dev[MOST];
 static bool has_all; /* devices that access each other's memory */
 
 static int open_all(void **state) {
     struct err e = {0};
     (void)state;
-    for (int i = 0; i < N_RANK; i++) {
-        const struct cuda_params p = {.device = i % 2, .precise = true};
+    for (int i = 0; i < n_rank; i++) {
+        const struct cuda_params p = {.device = i, .precise = true};
         const struct dev_need need = {.n_tok = 1, .n_in = 256, .n_out = 256, .n_ff = 256};
         if (cuda_open(&dev[i], &p, &e) || dev[i]->ops->reserve(dev[i], &need, &e)) {
-            print_message("skip: %d GPUs: %s\n", N_RANK, e.text);
+            print_message("skip: %d GPUs: %s\n", n_rank, e.text);
             return 0;
         }
     }
-    has_all = dev[0]->ops->peer_open(dev[0], dev, N_RANK);
+    has_all = dev[0]->ops->peer_open(dev[0], dev, n_rank);
     if (!has_all) print_message("skip: GPUs that access each other's memory\n");
     return 0;
 }
 
 static int close_all(void **state) {
     (void)state;
-    for (int i = 0; i < N_RANK && dev[i]; i++) dev[i]->ops->close(dev[i]);
+    for (int i = 0; i < n_rank && dev[i]; i++) {
+        dev[i]->ops->close(dev[i]);
+        dev[i] = NULL;
+    }
+    has_all = false;
     return 0;
 }
 
 static struct link *open_link(int32_t deadline_ms) {
     struct link *l;
     struct err e = {0};
-    if (link_new(&l, dev, N_RANK, N_MAX, LINK_PEER, deadline_ms, &e)) fail_msg("%s", e.text);
+    if (link_new(&l, dev, n_rank, N_MAX, LINK_PEER, deadline_ms, &e)) fail_msg("%s", e.text);
     assert_true(link_is_peer(l));
     return l;
 }
@@ -92,7 +93,7 @@ static void *sum_up(void *arg) {
 
 /* Ranks below n take part. */
 static void run(struct link *l, struct summer *s, int32_t n, int32_t n_sum, bool measures) {
-    pthread_t t[N_RANK];
+    pthread_t t[MOST];
     link_begin(l);
     for (int32_t i = 0; i < n; i++) {
         float *out = s[i].out;
@@ -105,14 +106,14 @@ static void run(struct link *l, struct summer *s, int32_t n, int32_t n_sum, bool
 }
 
 static void drop(struct summer *s) {
-    for (int32_t i = 0; i < N_RANK; i++) mem_free(s[i].out);
+    for (int32_t i = 0; i < n_rank; i++) mem_free(s[i].out);
 }
 
 static void check(const float *out, int32_t k) {
     const float *part = out + (int64_t)2 * k * N_MAX, *x = part + N_MAX;
     for (int64_t i = 0; i < N_MAX; i++) {
         float sum = part_of(0, k, i), was = part_of(0, k, i);
-        for (int32_t r = 1; r < N_RANK; r++) sum += part_of(r, k, i);
+        for (int32_t r = 1; r < n_rank; r++) sum += part_of(r, k, i);
         bool is_in = i < lengths[k];
         float want = is_in ? sum : was, left = k % 2 ? 0.0f : sum;
         if (is_in && part[i] != left) fail_msg("sum %d: element %d of part", k, (int)i);
@@ -125,19 +126,19 @@ static void check(const float *out, int32_t k) {
 static void sums_are_the_same_on_all_ranks(void **state) {
     (void)state;
     if (!has_all) skip();
-    struct summer s[N_RANK] = {{0}}, again[N_RANK] = {{0}};
+    struct summer s[MOST] = {{0}}, again[MOST] = {{0}};
     struct link *l = open_link(LINK_DEADLINE_MS);
     struct link_stats stats;
     struct err e = {0};
-    run(l, s, N_RANK, N_SUM, true);
+    run(l, s, n_rank, N_SUM, true);
     if (link_status(l, &e) || link_choose(l, &e)) fail_msg("%s", e.text);
     for (int32_t k = 0; k < N_SUM; k++) check(s[0].out, k);
     size_t n_bytes = (size_t)N_SUM * 2 * N_MAX * sizeof(float);
-    for (int32_t i = 1; i < N_RANK; i++)
+    for (int32_t i = 1; i < n_rank; i++)
         for (int32_t k = 0; k < N_SUM; k++)
             assert_memory_equal(s[0].out + (int64_t)(2 * k + 1) * N_MAX,
                                 s[i].out + (int64_t)(2 * k + 1) * N_MAX, N_MAX * sizeof(float));
-    run(l, again, N_RANK, N_SUM, false);
+    run(l, again, n_rank, N_SUM, false);
     assert_int_equal(link_status(l, &e), 0);
     assert_memory_equal(s[0].out, again[0].out, n_bytes);
     link_stats(l, 1, &stats);
@@ -153,7 +154,7 @@ static void sums_are_the_same_on_all_ranks(void **state) {
 static void nobody_waits_for_ever(void **state) {
     (void)state;
     if (!has_all) skip();
-    struct summer s[N_RANK] = {{0}};
+    struct summer s[MOST] = {{0}};
     struct err e = {0};
     struct link *l = open_link(LINK_DEADLINE_MS);
     pthread_t t;
@@ -166,9 +167,9 @@ static void nobody_waits_for_ever(void **state) {
     pthread_join(t, NULL);
     assert_int_equal(link_status(l, &e), CHIMERE_EDEVICE);
     assert_non_null(strstr(e.text, "card 2 of"));
-    run(l, s, N_RANK, N_SUM, false);
+    run(l, s, n_rank, N_SUM, false);
     assert_int_equal(link_status(l, &e), 0);
-    for (int32_t k = 0; k < N_SUM; k++) check(s[N_RANK - 1].out, k);
+    for (int32_t k = 0; k < N_SUM; k++) check(s[n_rank - 1].out, k);
     link_free(l);
     l = open_link(100);
     run(l, s, 1, 1, false); /* the others do not come */
@@ -184,5 +185,10 @@ int main(void) {
         cmocka_unit_test(sums_are_the_same_on_all_ranks),
         cmocka_unit_test(nobody_waits_for_ever),
     };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    int n_failed = 0;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        n_rank = counts[i];
+        n_failed += cmocka_run_group_tests(tests, open_all, close_all);
+    }
+    return n_failed;
 }

@@ -63,7 +63,7 @@ typedef struct emulate_event { /* time: kernels launched before it */
     int device;
 } * cudaEvent_t;
 /* As on a machine with so many GPUs, each thread has named one of them, the first at its beginning. */
-enum { EMULATE_N_DEVICE = 2 };
+enum { EMULATE_N_DEVICE = 8 };
 extern thread_local int emulate_device;
 typedef struct emulate_graph *cudaGraphExec_t, *cudaGraph_t;
 enum { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
