@@ -255,8 +255,7 @@ static void count(struct memory_plan *p, const struct blueprint *b) {
         engine > p->cache_bytes + p->scratch_bytes ? engine - p->cache_bytes - p->scratch_bytes : 0;
     p->scratch_bytes += (uint64_t)(b->n_engine - 1) * forward_bytes(m, g->n_batch, g->n_seq);
     if (b->n_rank > 1 && b->dev)
-        p->scratch_bytes +=
-            link_bytes(b->dev, b->n_rank, (int64_t)g->n_batch * m->hp.n_embd);
+        p->scratch_bytes += link_bytes(b->dev, b->n_rank, (int64_t)g->n_batch * m->hp.n_embd);
     if (b->n_rank > 1 && b->dev && !b->rank) /* logits of all slices */
         p->scratch_bytes += 4 * (uint64_t)lm_n_out_max(g) * (uint64_t)m->hp.n_vocab;
     p->program_bytes = PROGRAM_BYTES + (uint64_t)TOKEN_BYTES * (uint64_t)m->hp.n_vocab;
