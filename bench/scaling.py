@@ -242,8 +242,8 @@ def record(source, device):
     new = {}
     for r in rows:
         how = "one card" if r["cards"] == 1 else f"{r['split']}, {r['cards']} cards"
-        whole = MODELS[r["model"]][2]
-        model = r["model"] + ("" if r["layers"] == whole else f" with {r['layers']} of {whole} layers") + " ramp3"
+        _, mix, whole = MODELS[r["model"]][:3]
+        model = f"{r['model']} {mix}" + ("" if r["layers"] == whole else f", {r['layers']} of {whole} layers")
         if "tok_s" in r:
             key = f"gpus.scaling.{r['model']}.{r['split']}.{r['cards']}.{r['streams']}"
             new[key] = {"id": key, **head, "test": f"{model}, {r['streams']} streams", "metric": how,

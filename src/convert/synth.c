@@ -208,8 +208,9 @@ static const struct shape shapes[] = {
      .n_state_head = 32,
      .d_inner = 4096,
      .gated_q = true},
-    /* Qwen3.5-122B-A10B: layers, hidden size, heads and experts from the published configuration and model card; 64 value
-     * heads of the delta net are those with which the sum of all weights is 122 billion */
+    /* Qwen3.5-122B-A10B, from descriptions by others, as its config.json was not at hand: layers, hidden size, query heads
+     * and experts (docs.vultr.com, model page). Not found, so taken from the shape below: key heads, head size, widths of
+     * experts. The delta net's heads are inferred: with 64 value heads the weights add up to 122 billion. */
     {.name = "qwen35moe-122b",
      .arch = "qwen35moe",
      .layers = "GGGA",
@@ -228,7 +229,8 @@ static const struct shape shapes[] = {
      .n_state_head = 64,
      .d_inner = 8192,
      .gated_q = true},
-    /* Qwen3.5-397B-A17B: likewise; the weights add up to 396 billion */
+    /* Qwen3.5-397B-A17B, from a training script (THUDM/slime, scripts/models), except for the delta net's heads, which are
+     * inferred as above: with 64 value heads the weights add up to 396 billion. */
     {.name = "qwen35moe-397b",
      .arch = "qwen35moe",
      .layers = "GGGA",

@@ -14,7 +14,11 @@
 
 enum { N_MAX = 140003, N_SUM = 9, MOST = LINK_MAX_RANKS };
 
-static const int counts[] = {2, 3, MOST};
+#ifdef CHIMERE_EMULATE
+static const int counts[] = {3, MOST};
+#else
+static const int counts[] = {2, 4, MOST};
+#endif
 static int n_rank; /* of the running group */
 static struct dev *dev[MOST];
 static bool has_all; /* devices that access each other's memory */
