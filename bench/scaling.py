@@ -3,6 +3,8 @@
 
     scaling.py                    measures; prints a table of each load at once, what must be reached at the end
     scaling.py record ROWS DEVICE appends ROWS, the file that a run wrote, to bench/results/gpus.jsonl
+    scaling.py plot >docs/scaling.svg
+                                  draws the last measurement of each model
 
 One server per model, split and number of cards answers all numbers of streams. What to measure is in the environment:
 MODELS (35b 122b 397b), PART (one replica layer tensor), CARDS (1 2 4 8, as far as they exist), STREAMS (1 8 32 128; 8
@@ -246,7 +248,7 @@ def record(source, device):
         model = f"{r['model']} {mix}" + ("" if r["layers"] == whole else f", {r['layers']} of {whole} layers")
         if "tok_s" in r:
             key = f"gpus.scaling.{r['model']}.{r['split']}.{r['cards']}.{r['streams']}"
-            new[key] = {"id": key, **head, "test": f"{model}, {r['streams']} streams", "metric": how,
+            new[key] = {"id": key, **head, "test": f"{model}, {r['streams']} stream" + "s" * (r["streams"] > 1), "metric": how,
                         "value": r["tok_s"], "unit": "tokens per second", **tail}
         elif "card" in r:
             key = f"gpus.scaling.{r['model']}.{r['split']}.{r['cards']}.memory.{r['card']}"
@@ -259,10 +261,50 @@ def record(source, device):
     print(f"{len(new)} rows")
 
 
+def plot():
+    """One panel per model: tokens per second of all streams together, a line per split and number of cards."""
+    width, height, left, top, gap = 360, 240, 64, 34, 84
+    colours = {"one": "#888", "replica": "#1b7f4d", "layer": "#1f5fbf", "tensor": "#c2571a"}
+    names = {"one": "one card", "replica": "replicas", "layer": "layers", "tensor": "slices"}
+    values = {}
+    for line in Path("bench/results/gpus.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        part = row["id"].split(".")
+        if part[:2] == ["gpus", "scaling"] and len(part) == 6 and part[5].isdigit():
+            values.setdefault(part[2], {}).setdefault((part[3], int(part[4])), {})[int(part[5])] = row["value"]
+    out = []
+    for i, (model, lines) in enumerate(values.items()):
+        x0, most = left + i * (width + gap), max(max(v.values()) for v in lines.values())
+        step = 10 ** (len(str(int(most))) - 1)
+        step = step if most / step > 2.5 else step // 2
+        x = lambda s, x0=x0: x0 + width * (s.bit_length() - 1) / 7
+        y = lambda v, most=most: top + height * (1 - v / (most * 1.05))
+        out.append(f'<text x="{x0}" y="18" font-weight="bold">{model}: tokens per second, all streams</text>')
+        for v in range(0, int(most * 1.05) + 1, step):
+            out.append(f'<path d="M{x0} {y(v):.1f}h{width}" stroke="#8884"/>'
+                       f'<text x="{x0 - 6}" y="{y(v) + 4:.1f}" text-anchor="end">{v:,}</text>')
+        for s in (1, 2, 4, 8, 16, 32, 64, 128):
+            out.append(f'<text x="{x(s):.1f}" y="{top + height + 16}" text-anchor="middle">{s}</text>')
+        for k, ((split, cards), v) in enumerate(lines.items()):
+            points = " ".join(f"{x(s):.1f},{y(t):.1f}" for s, t in sorted(v.items()))
+            dash = ' stroke-dasharray="6 3"' if cards > 2 else ""
+            label = names[split] + ("" if split == "one" else f", {cards} cards")
+            out.append(f'<polyline points="{points}" fill="none" stroke="{colours[split]}" stroke-width="2"{dash}/>'
+                       f'<text x="{x0 + 10}" y="{top + 14 + 16 * k}" fill="{colours[split]}">{label}</text>')
+    total = left + len(values) * (width + gap) - gap + 16
+    print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total} {top + height + 40}" role="img" '
+          'font-family="sans-serif" font-size="12" fill="#777">\n<title>Tokens per second by number of streams, '
+          'split and number of cards</title>')
+    print("\n".join(out))
+    print(f'<text x="{total / 2}" y="{top + height + 34}" text-anchor="middle">streams at once</text>\n</svg>')
+
+
 if __name__ == "__main__":
     os.chdir(Path(__file__).resolve().parent.parent)
     if sys.argv[1:2] == ["record"] and len(sys.argv) == 4:
         record(*sys.argv[2:])
+    elif sys.argv[1:] == ["plot"]:
+        plot()
     elif len(sys.argv) == 1:
         run()
     else:
