@@ -94,6 +94,8 @@ static void cost_of(struct speed_cost *c, const struct curated *m) {
     c->n_routed[type] = (uint64_t)s->n_routed_m * 1000000;
     c->state_bytes = s->state_kb * 1000;
     c->n_op = s->n_layer * 9;
+    c->n_step_op = s->n_layer * (s->n_expert ? 4 : 6);
+    c->n_moe = s->n_expert ? s->n_layer : 0;
     c->weight_bytes = c->n_mul[type] / 2;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/os/os.h"
 #include "format/gguf.h"
@@ -20,6 +21,17 @@ static bool is_product(const struct gguf_tensor *t) {
            !strstr(t->name, "_norm");
 }
 
+/* Ops that a device runs in a layer that has a tensor. */
+static const struct {
+    const char *tensor;
+    int n_op;
+} steps[] = {
+    {".attn_norm.weight", 1},   /* the products of the layer's input */
+    {".attn_output.weight", 3}, /* keys and positions, attention, product */
+    {".ssm_conv1d.weight", 3},  /* convolution, scan, product */
+    {".ffn_down.weight", 2},    /* gate and up, down */
+};
+
 static void count_tensor(struct speed_cost *c, const struct hparams *hp,
                          const struct gguf_tensor *t, bool is_tied) {
     int il = -1;
@@ -28,6 +40,8 @@ static void count_tensor(struct speed_cost *c, const struct hparams *hp,
     if (in_layer && (il < 0 || il >= hp->n_layer)) return;
     bool is_head = strcmp(t->name, "output.weight") == 0 ||
                    (is_tied && strcmp(t->name, "token_embd.weight") == 0);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (strstr(t->name, steps[i].tensor)) c->n_step_op += steps[i].n_op;
     if (!(in_layer || is_head) || !is_product(t)) return;
     bool routed = strstr(t->name, "_exps.") && hp->moe.n_expert > 0;
     uint64_t n = t->n_elements, bytes = t->n_bytes;
@@ -35,6 +49,7 @@ static void count_tensor(struct speed_cost *c, const struct hparams *hp,
         n = n / (uint64_t)hp->moe.n_expert * (uint64_t)hp->moe.n_used;
         bytes = bytes / (uint64_t)hp->moe.n_expert * (uint64_t)hp->moe.n_used;
         c->n_routed[t->type] += n;
+        c->n_moe += strstr(t->name, "_down_exps.") != NULL;
     }
     c->n_mul[t->type] += n;
     c->weight_bytes += bytes;
@@ -63,7 +78,13 @@ int speed_cost_read(struct speed_cost *out, const char *path, struct err *e) {
 
 /* ---- speed of the device ---- */
 
-enum { N_IN = 2048, N_MANY = 128, N_FEW = 8, N_SMALL_OUT = 512 };
+enum { N_IN = 2048, N_MANY = 128, N_FEW = 8, N_SMALL_OUT = 512, N_DEVICE_OUT = 8192 };
+enum {
+    N_FF = 512,
+    N_FF_SMALL = 64,
+    N_EXPERT = 64,
+    N_USED = 8
+}; /* of the experts that a device is timed with */
 enum {
     MEMORY_BYTES = 128 << 20,
     N_TIMES = 5,
@@ -86,26 +107,34 @@ static const struct way { /* conditions under which a product is timed */
     {N_MANY, false},
 };
 enum { WAY_CACHED, WAY_MEMORY, WAY_FEW, WAY_MANY, N_WAY };
+/* Tokens that a layer's experts are timed with: one, and so many that each expert gets 8 or 16. */
+enum { MOE_ONE, MOE_FEW, MOE_MANY, N_MOE };
+static const int32_t moe_tokens[N_MOE] = {1, N_EXPERT, N_MANY};
 
 struct speed_probe {
-    struct dev *dev;                   /* borrowed */
-    double ns[SPEED_MAX_TYPES][N_WAY]; /* time per multiply-add; 0: not measured yet */
-    double op_ns;                      /* fixed cost of a product, however small */
+    struct dev *dev;                       /* borrowed */
+    double ns[SPEED_MAX_TYPES][N_WAY];     /* time per multiply-add; 0: not measured yet */
+    double moe_ns[SPEED_MAX_TYPES][N_MOE]; /* the same in a layer's experts; 0: not measured yet */
+    /* fixed cost of a product, however small, for one token and for N_MANY, and of a layer's experts */
+    double op_ns, many_op_ns, moe_op_ns[N_MOE];
     double bandwidth;
     uint64_t cache_bytes;
-    float *x, *y; /* owned device memory */
+    float *x, *y, *logits; /* owned device memory */
 };
 
-/* Shortest time of a product in ns: the speed of an otherwise idle machine. A device gets many at once, as it does in a
- * step: the time of one alone would be that of sending it and of waiting for it. */
-static double time_product(struct speed_probe *p, const struct weight *w, int32_t n_tok) {
+/* Shortest time of an op in ns, a product or (a != NULL) a layer's experts: the speed of an otherwise idle machine. A
+ * device gets many at once, as it does in a step: the time of one alone would be that of sending it and of waiting. */
+static double time_op(struct speed_probe *p, const struct linear_out *o, const struct moe_args *a,
+                      int32_t n_tok) {
     double best = 0;
     int n = p->dev->ops->is_host ? 1 : N_LIST;
-    struct linear_out o = {.w = w, .dst = p->y, .dst_stride = w->n_out, .scale = 1};
     int64_t begin = clock_ns();
     for (int k = -1; k < N_TIMES || (k < MOST_TIMES && clock_ns() - begin < PROBE_NS); k++) {
         int64_t start = clock_ns();
-        for (int i = 0; i < n; i++) p->dev->ops->linear(p->dev, &o, 1, p->x, N_IN, n_tok);
+        for (int i = 0; i < n; i++) {
+            if (a) p->dev->ops->moe(p->dev, a);
+            else p->dev->ops->linear(p->dev, o, 1, p->x, N_IN, n_tok);
+        }
         p->dev->ops->status(p->dev, NULL);
         double ns = (double)(clock_ns() - start) / n;
         if (k == 0 || (k > 0 && ns < best)) best = ns;
@@ -113,38 +142,44 @@ static double time_product(struct speed_probe *p, const struct weight *w, int32_
     return best;
 }
 
-/* Makes a matrix of n_out identical rows in the device's form; free *owned with ops->free. */
-static int make_matrix(struct speed_probe *p, uint32_t type, int64_t n_out, struct weight *out,
-                       void **owned, struct err *e) {
+static double time_product(struct speed_probe *p, const struct weight *w, int32_t n_tok) {
+    const struct linear_out o = {.w = w, .dst = p->y, .dst_stride = w->n_out, .scale = 1};
+    return time_op(p, &o, NULL, n_tok);
+}
+
+/* Makes n_mat matrices of n_out rows of n_in, all rows identical, in the device's form; free *owned with ops->free. */
+static int make_matrix(struct speed_probe *p, uint32_t type, int64_t n_in, int64_t n_out,
+                       int64_t n_mat, struct weight *out, void **owned, struct err *e) {
     const struct quant_traits *t = quant_traits(type);
     struct dev *d = p->dev;
     uint64_t row = 0;
     float values[N_IN];
     *owned = NULL;
-    if (!t || !t->encode || t->needs_weights || !quant_row_bytes(type, N_IN, &row))
+    if (!t || !t->encode || t->needs_weights || !quant_row_bytes(type, (uint64_t)n_in, &row))
         return err_set(e, CHIMERE_EUNSUPPORTED, "type %u cannot be timed", (unsigned)type);
-    unsigned char *rows = mem_alloc_array((size_t)n_out, row);
+    unsigned char *rows = mem_alloc_array((size_t)(n_mat * n_out), row);
     if (!rows) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (int i = 0; i < N_IN; i++) values[i] = (float)(i * 37 % 101 - 50) * 0.001f;
-    if (!t->encode(values, rows, N_IN, NULL)) {
+    if (!t->encode(values, rows, n_in, NULL)) {
         mem_free(rows);
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
     }
-    for (int64_t i = 1; i < n_out; i++) memcpy(rows + (size_t)i * row, rows, row);
+    for (int64_t i = 1; i < n_mat * n_out; i++) memcpy(rows + (size_t)i * row, rows, row);
     struct weight w = {.data = rows,
                        .type = type,
-                       .n_in = N_IN,
+                       .n_in = n_in,
                        .n_out = n_out,
-                       .n_mat = 1,
+                       .n_mat = n_mat,
                        .row_bytes = row,
                        .mat_bytes = row * (size_t)n_out};
+    size_t all = w.mat_bytes * (size_t)n_mat;
     size_t n = d->ops->prepared_bytes ? d->ops->prepared_bytes(d, &w) : 0;
-    *owned = d->ops->alloc(d, n ? n : w.mat_bytes);
+    *owned = d->ops->alloc(d, n ? n : all);
     int rc = *owned ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     *out = w;
     if (!rc && n) rc = d->ops->prepare(d, &w, *owned, out);
     else if (!rc) {
-        d->ops->upload(d, *owned, rows, w.mat_bytes);
+        d->ops->upload(d, *owned, rows, all);
         out->data = *owned;
     }
     if (!rc) rc = d->ops->status(d, e);
@@ -154,7 +189,12 @@ static int make_matrix(struct speed_probe *p, uint32_t type, int64_t n_out, stru
 
 /* Called before each product: a model that ran in the meantime may have reserved less memory. */
 static int reserve(struct speed_probe *p, struct err *e) {
-    const struct dev_need need = {.n_tok = N_MANY, .n_in = N_IN, .n_out = MOST_ROWS, .n_ff = N_IN};
+    const struct dev_need need = {.n_tok = N_MANY,
+                                  .n_in = N_IN,
+                                  .n_out = MOST_ROWS,
+                                  .n_ff = N_IN,
+                                  .n_expert = N_EXPERT,
+                                  .n_used = N_USED};
     return p->dev->ops->reserve(p->dev, &need, e);
 }
 
@@ -166,13 +206,72 @@ static int time_way(struct speed_probe *p, uint32_t type, int way, struct err *e
     void *owned = NULL;
     if (p->ns[type][way] > 0) return 0;
     if (!t || !quant_row_bytes(type, N_IN, &row)) row = N_IN;
-    int64_t n_out = how->from_memory ? (int64_t)(MEMORY_BYTES / row) : N_SMALL_OUT;
+    int64_t n_small = p->dev->ops->is_host ? N_SMALL_OUT : N_DEVICE_OUT;
+    int64_t n_out = how->from_memory ? (int64_t)(MEMORY_BYTES / row) : n_small;
     int rc = reserve(p, e);
-    if (!rc) rc = make_matrix(p, type, n_out, &w, &owned, e);
+    if (!rc) rc = make_matrix(p, type, N_IN, n_out, 1, &w, &owned, e);
     if (!rc)
         p->ns[type][way] =
             time_product(p, &w, how->n_tok) / ((double)how->n_tok * (double)n_out * N_IN);
     if (owned) p->dev->ops->free(p->dev, owned);
+    return rc;
+}
+
+/* *ns: time of the op of a layer of routed experts of one type, N_USED of N_EXPERT, of n_ff columns. */
+static int time_experts(struct speed_probe *p, uint32_t type, int32_t n_ff, int32_t n_tok,
+                        double *ns, struct err *e) {
+    enum { GATE, UP, DOWN, N_PART };
+    struct weight w[N_PART];
+    void *owned[N_PART] = {NULL};
+    int rc = reserve(p, e);
+    for (int i = 0; !rc && i < N_PART; i++)
+        rc = make_matrix(p, type, i == DOWN ? n_ff : N_IN, i == DOWN ? N_IN : n_ff, N_EXPERT, &w[i],
+                         &owned[i], e);
+    if (!rc) {
+        const struct weight router = {.n_in = N_IN, .n_out = N_EXPERT, .n_mat = 1};
+        const struct moe_args a = {.n_tok = n_tok,
+                                   .n_used = N_USED,
+                                   .normalise = true,
+                                   .scale = 1,
+                                   .x = p->x,
+                                   .router = &router,
+                                   .logits = p->logits,
+                                   .gate = &w[GATE],
+                                   .up = &w[UP],
+                                   .down = &w[DOWN],
+                                   .out = p->y};
+        *ns = time_op(p, NULL, &a, n_tok);
+        rc = p->dev->ops->status(p->dev, e);
+    }
+    for (int i = 0; i < N_PART; i++)
+        if (owned[i]) p->dev->ops->free(p->dev, owned[i]);
+    return rc;
+}
+
+/* The fixed cost of a layer's experts is that of experts that hardly compute. */
+static int time_moe(struct speed_probe *p, uint32_t type, int way, struct err *e) {
+    int32_t n_tok = moe_tokens[way];
+    double ns = 0, n_mul = (double)n_tok * N_USED * 3 * N_FF * N_IN;
+    int rc = 0;
+    if (p->moe_op_ns[way] <= 0)
+        rc = time_experts(p, QUANT_Q8_0, N_FF_SMALL, n_tok, &p->moe_op_ns[way], e);
+    if (rc || p->moe_ns[type][way] > 0) return rc;
+    rc = time_experts(p, type, N_FF, n_tok, &ns, e);
+    p->moe_ns[type][way] = ns > p->moe_op_ns[way] ? (ns - p->moe_op_ns[way]) / n_mul : 1e-9;
+    return rc;
+}
+
+/* Logits of a router that chooses differently for each token. */
+static int make_logits(struct speed_probe *p, struct err *e) {
+    enum { N = N_MANY * N_EXPERT };
+    float *v = mem_alloc_array(N, sizeof *v);
+    p->logits = p->dev->ops->alloc(p->dev, N * sizeof *v);
+    if (v && p->logits) {
+        for (uint32_t i = 0; i < N; i++) v[i] = (float)((i * 2654435761u >> 8) % 8192) * 0.001f;
+        p->dev->ops->upload(p->dev, p->logits, v, N * sizeof *v);
+    }
+    int rc = v && p->logits ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    mem_free(v);
     return rc;
 }
 
@@ -196,8 +295,12 @@ int speed_probe_new(struct speed_probe **out, struct dev *dev, struct err *e) {
     if (!rc) rc = reserve(p, e);
     struct weight w;
     void *owned = NULL;
-    if (!rc) rc = make_matrix(p, QUANT_Q8_0, 8, &w, &owned, e);
-    if (!rc) p->op_ns = time_product(p, &w, 1);
+    if (!rc) rc = make_logits(p, e);
+    if (!rc) rc = make_matrix(p, QUANT_Q8_0, N_IN, 8, 1, &w, &owned, e);
+    if (!rc) {
+        p->op_ns = time_product(p, &w, 1);
+        p->many_op_ns = dev->ops->is_host ? p->op_ns : time_product(p, &w, N_MANY);
+    }
     if (owned) dev->ops->free(dev, owned);
     if (!rc && dev->ops->read_bandwidth) p->bandwidth = dev->ops->read_bandwidth(dev);
     if (rc) {
@@ -211,26 +314,68 @@ void speed_probe_free(struct speed_probe *p) {
     if (!p) return;
     if (p->x) p->dev->ops->free(p->dev, p->x);
     if (p->y) p->dev->ops->free(p->dev, p->y);
+    if (p->logits) p->dev->ops->free(p->dev, p->logits);
     mem_free(p);
+}
+
+/* Adds the time of the routed experts of one type to that of a token. */
+static int add_routed(double *decode, double *prefill, struct speed_probe *p,
+                      const struct speed_cost *c, uint32_t type, int one, struct err *e) {
+    double n = (double)c->n_routed[type];
+    double rows = c->n_expert ? (double)SPEED_PROMPT * c->n_used / c->n_expert : 0;
+    if (p->dev->ops->is_host) {
+        int many = 2 * rows >= N_MANY ? WAY_MANY : WAY_FEW;
+        int rc = time_way(p, type, many, e);
+        if (rc) return rc;
+        *decode += n * p->ns[type][one];
+        *prefill += n * p->ns[type][many];
+        return 0;
+    }
+    int many = rows >= 12 ? MOE_MANY : MOE_FEW;
+    int rc = time_moe(p, type, MOE_ONE, e);
+    if (!rc) rc = time_moe(p, type, many, e);
+    *decode += n * p->moe_ns[type][MOE_ONE];
+    *prefill += n * p->moe_ns[type][many];
+    return rc;
+}
+
+/* The fixed costs, for a token in a step of its own and for one of a prompt. */
+static void add_ops(double *decode, double *prefill, const struct speed_probe *p,
+                    const struct speed_cost *c) {
+    if (p->dev->ops->is_host) {
+        *decode += (double)c->n_op * p->op_ns;
+        *prefill += (double)c->n_op * p->op_ns / SPEED_PROMPT;
+        return;
+    }
+    *decode += c->n_step_op * p->op_ns + c->n_moe * p->moe_op_ns[MOE_ONE];
+    *prefill +=
+        (c->n_step_op * p->many_op_ns + c->n_moe * (p->moe_op_ns[MOE_FEW] > p->moe_op_ns[MOE_MANY]
+                                                        ? p->moe_op_ns[MOE_FEW]
+                                                        : p->moe_op_ns[MOE_MANY])) /
+        SPEED_PROMPT;
 }
 
 int speed_predict(struct speed *out, struct speed_probe *p, const struct speed_cost *c,
                   struct err *e) {
-    double decode = (double)c->n_op * p->op_ns, prefill = decode / (double)SPEED_PROMPT;
+    double decode = 0, prefill = 0;
     int one = c->weight_bytes <= p->cache_bytes / 2 ? WAY_CACHED : WAY_MEMORY;
-    double rows = c->n_expert ? (double)SPEED_PROMPT * c->n_used / c->n_expert : 0;
-    int routed = 2 * rows >= N_MANY ? WAY_MANY : WAY_FEW;
     for (uint32_t t = 0; t < SPEED_MAX_TYPES; t++) {
+        double n = (double)(c->n_mul[t] - c->n_routed[t]);
         if (!c->n_mul[t]) continue;
         int rc = time_way(p, t, one, e);
         if (!rc) rc = time_way(p, t, WAY_MANY, e);
-        if (!rc && c->n_routed[t]) rc = time_way(p, t, routed, e);
+        if (!rc && c->n_routed[t]) rc = add_routed(&decode, &prefill, p, c, t, one, e);
         if (rc) return rc;
-        decode += (double)c->n_mul[t] * p->ns[t][one];
-        prefill += (double)(c->n_mul[t] - c->n_routed[t]) * p->ns[t][WAY_MANY];
-        if (c->n_routed[t]) prefill += (double)c->n_routed[t] * p->ns[t][routed];
+        decode += n * p->ns[t][one];
+        prefill += n * p->ns[t][WAY_MANY];
     }
     if (p->bandwidth > 0) decode += 2e9 * (double)c->state_bytes / p->bandwidth;
+    log_debug(
+        "speed: %d ops of %.2f us (%.2f us in a prompt), %d experts' of %.2f us; in us per token: "
+        "bytes and products %.1f and %.2f",
+        c->n_step_op, p->op_ns / 1e3, p->many_op_ns / 1e3, c->n_moe, p->moe_op_ns[MOE_ONE] / 1e3,
+        decode / 1e3, prefill / 1e3);
+    add_ops(&decode, &prefill, p, c);
     *out = (struct speed){.decode_tok_s = decode > 0 ? 1e9 / decode : 0,
                           .prefill_tok_s = prefill > 0 ? 1e9 / prefill : 0,
                           .bandwidth = p->bandwidth};

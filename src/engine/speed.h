@@ -1,9 +1,10 @@
 /* speed.h: predicts from its header how fast a model will run on a device.
  *
  * A probe times the device's matrix products, once for each weight type that a model uses: one token with weights from
- * memory, one token with weights from the caches, a few tokens, many tokens. A model's cost is its multiply-adds per
- * token and type, its recurrent state and its number of operations. The prediction is the sum of these costs. It is
- * valid for one sequence in a short context. A probe belongs to one thread. */
+ * memory, one token with weights from the caches, a few tokens, many tokens. On a device with a memory of its own it
+ * times the op that runs a layer's experts, which chooses and multiplies all of them at once. A model's cost is its
+ * multiply-adds per token and type, its recurrent state and its number of operations. The prediction is the sum of
+ * these costs. It is valid for one sequence in a short context. A probe belongs to one thread. */
 #ifndef CHIMERE_ENGINE_SPEED_H
 #define CHIMERE_ENGINE_SPEED_H
 
@@ -17,6 +18,8 @@ struct speed_cost {
     int32_t n_expert, n_used;           /* of a mixture; 0: none */
     uint64_t weight_bytes, state_bytes; /* read per token; the state is also written */
     int32_t n_op;                       /* matrix products and the operations between them */
+    int32_t n_step_op; /* kernels of a step on a device, without those of experts */
+    int32_t n_moe;     /* layers of routed experts */
 };
 
 struct speed {
