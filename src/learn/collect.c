@@ -136,6 +136,12 @@ static int put(struct collector *c, const struct store_quality *q, double worth)
     return x.question && x.answer ? 0 : err_set(c->e, CHIMERE_ENOMEM, "out of memory");
 }
 
+bool learn_spans_have(struct learn_spans s, int64_t at_ms) {
+    for (size_t i = 0; i < s.n; i++)
+        if (at_ms >= s.v[i].from_ms && at_ms < s.v[i].to_ms) return true;
+    return false;
+}
+
 /* Lists the owner of a row in day->sources. */
 static int put_source(struct collector *c, const struct store_quality *q) {
     char source[LEARN_SOURCE];
@@ -150,11 +156,10 @@ static int each(void *ud, const struct store_quality *q) {
     struct collector *c = ud;
     struct learn_day *d = c->day;
     if (!q->question || !q->answer) return 0;
-    for (size_t i = 0; i < c->hidden.n; i++)
-        if (q->at_ms >= c->hidden.v[i].from_ms && q->at_ms < c->hidden.v[i].to_ms) {
-            d->n_hidden++;
-            return 0;
-        }
+    if (learn_spans_have(c->hidden, q->at_ms)) {
+        d->n_hidden++;
+        return 0;
+    }
     double worth = store_quality_worth(q);
     int rc = votes_add(d->votes, q, c->e);
     if (!rc) rc = put_source(c, q);

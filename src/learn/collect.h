@@ -39,6 +39,7 @@ struct learn_spans {
     const struct learn_span *v; /* borrowed; may be NULL */
     size_t n;
 };
+bool learn_spans_have(struct learn_spans s, int64_t at_ms);
 
 struct votes;
 

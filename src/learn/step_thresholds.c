@@ -68,12 +68,6 @@ static struct row *row_of(struct fit *f, uint64_t hash) {
     return NULL;
 }
 
-static bool is_hidden(const struct night *x, int64_t at_ms) {
-    for (size_t i = 0; i < x->n_hidden; i++)
-        if (at_ms >= x->hidden[i].from_ms && at_ms < x->hidden[i].to_ms) return true;
-    return false;
-}
-
 static int put(struct fit *f, const struct store_quality *q, uint64_t hash, double worth) {
     struct row *r = row_of(f, hash);
     char *question = mem_strdup(q->question), *answer = mem_strdup(q->answer);
@@ -103,7 +97,8 @@ static int put(struct fit *f, const struct store_quality *q, uint64_t hash, doub
 /* The newest answer to a question counts; a correction says that it was bad. */
 static int each(void *ud, const struct store_quality *q) {
     struct fit *f = ud;
-    if (!q->question || !q->answer || q->parent || is_hidden(f->x, q->at_ms)) return 0;
+    const struct learn_spans hidden = {f->x->hidden, f->x->n_hidden};
+    if (!q->question || !q->answer || q->parent || learn_spans_have(hidden, q->at_ms)) return 0;
     if (strlen(q->question) > COLLECT_MAX_TEXT || strlen(q->answer) > COLLECT_MAX_TEXT) return 0;
     uint64_t hash = learn_text_hash(q->question);
     double worth = store_quality_worth(q);

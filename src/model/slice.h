@@ -3,8 +3,8 @@
  * Every device computes every layer on its slice: attention heads with their keys and values, delta-net and Mamba-2
  * heads with their convolution and state, columns of feed-forward blocks and of each expert, rows of the head. The
  * results of half a layer are summed over the devices. Slices end at block boundaries of the quantized types. A kind of
- * block that cannot be divided (Mamba-1, short convolutions, latent attention, a norm over all heads, too few blocks) stays whole: one
- * device has it, in each layer the next device. Immutable once made; any thread. */
+ * block that cannot be divided (Mamba-1, short convolutions, latent attention, a norm over all heads, too few blocks)
+ * stays whole: one device has it, in each layer the next device. Immutable once made; any thread. */
 #ifndef CHIMERE_MODEL_SLICE_H
 #define CHIMERE_MODEL_SLICE_H
 

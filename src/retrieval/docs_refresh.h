@@ -1,4 +1,4 @@
-/* docs_refresh.h: brings the index up to date with the disk. */
+/* docs_refresh.h: updates the index from the disk. */
 #ifndef CHIMERE_RETRIEVAL_DOCS_REFRESH_H
 #define CHIMERE_RETRIEVAL_DOCS_REFRESH_H
 

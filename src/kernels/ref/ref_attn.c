@@ -67,7 +67,7 @@ static void load(struct ref *r, uint32_t type, const void *src, float *x, int32_
     else t->decode(src, x, (size_t)d);
 }
 
-/* A head of d elements, of which n_lead are at `lead`; rest may be behind them in x already. */
+/* A head of d elements, of which n_lead are at `lead`; rest may follow them in x already. */
 static void take_head(float *x, const float *rest, const float *lead, int32_t n_lead, int32_t d) {
     memmove(x + n_lead, rest, (size_t)(d - n_lead) * sizeof *x);
     if (n_lead) memcpy(x, lead, (size_t)n_lead * sizeof *x);

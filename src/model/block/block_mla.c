@@ -57,7 +57,7 @@ static void mla_forward(struct forward *f, int32_t il) {
     int32_t n = shape->n_head;
     int64_t d_q = hp->mla.d_k, d_v = hp->mla.d_v, row = shape->d_k, rank = shape->d_v;
     project(f, il, &r);
-    float *q = f->z + hp->n_rot; /* behind the place of a head's rotary elements */
+    float *q = f->z + hp->n_rot; /* after the place of a head's rotary elements */
     each_head(f, l->mla.heads, n, r.q, d_q, n * d_q, q, row, n * row);
     const struct qkv_store_args store = {.spans = f->spans,
                                          .n_span = f->n_span,
