@@ -7,141 +7,57 @@
 #include "base/err.h"
 #include "base/str.h"
 
-enum { WIDE = 2 * RATIO_LIMBS + 2 };
+/* Decimal digits of numbers and powers of ten that ratio_parse takes; places that ratio_write prints. */
+enum { WIDE = 2 * RATIO_LIMBS + 4, MAX_DIGITS = 1234, MAX_PLACES = 40 };
 
 struct wide { /* a product that is not yet reduced */
-    int32_t n;
-    uint32_t limb[WIDE];
+    mp_size_t n;
+    mp_limb_t limb[WIDE];
 };
 
-static void trim(const uint32_t *p, int32_t *n) {
-    while (*n > 0 && !p[*n - 1]) --*n;
+static void trim(struct wide *w) {
+    while (w->n > 0 && !w->limb[w->n - 1]) --w->n;
 }
 
-static int compare(const uint32_t *a, int32_t na, const uint32_t *b, int32_t nb) {
-    if (na != nb) return na < nb ? -1 : 1;
-    for (int32_t i = na; i-- > 0;)
-        if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
-    return 0;
+static int compare(const struct wide *a, const struct wide *b) {
+    if (a->n != b->n) return a->n < b->n ? -1 : 1;
+    return a->n ? mpn_cmp(a->limb, b->limb, a->n) : 0;
 }
 
 static void add(struct wide *r, const struct wide *a, const struct wide *b) {
     const struct wide *l = a->n >= b->n ? a : b, *s = a->n >= b->n ? b : a;
-    uint64_t carry = 0;
-    int32_t n = l->n;
-    for (int32_t i = 0; i < n; ++i) {
-        carry += (uint64_t)l->limb[i] + (i < s->n ? s->limb[i] : 0);
-        r->limb[i] = (uint32_t)carry;
-        carry >>= 32;
-    }
-    if (carry) r->limb[n++] = (uint32_t)carry;
+    mp_size_t n = l->n;
+    mp_limb_t carry = n ? mpn_add(r->limb, l->limb, n, s->limb, s->n) : 0;
+    if (carry) r->limb[n++] = carry;
     r->n = n;
 }
 
 /* r = a - b, for a >= b */
 static void subtract(struct wide *r, const struct wide *a, const struct wide *b) {
-    int64_t borrow = 0;
-    int32_t n = a->n;
-    for (int32_t i = 0; i < n; ++i) {
-        int64_t d = (int64_t)a->limb[i] - (i < b->n ? b->limb[i] : 0) + borrow;
-        r->limb[i] = (uint32_t)d;
-        borrow = d < 0 ? -1 : 0;
-    }
-    r->n = n;
-    trim(r->limb, &r->n);
+    r->n = a->n;
+    if (a->n) mpn_sub(r->limb, a->limb, a->n, b->limb, b->n);
+    trim(r);
 }
 
 static void multiply(struct wide *r, const struct ratio_int *a, const struct ratio_int *b) {
-    memset(r->limb, 0, sizeof r->limb);
-    for (int32_t i = 0; i < a->n; ++i) {
-        uint64_t carry = 0;
-        for (int32_t j = 0; j < b->n; ++j) {
-            carry += (uint64_t)a->limb[i] * b->limb[j] + r->limb[i + j];
-            r->limb[i + j] = (uint32_t)carry;
-            carry >>= 32;
-        }
-        r->limb[i + b->n] = (uint32_t)carry;
-    }
-    r->n = a->n + b->n;
-    trim(r->limb, &r->n);
+    const struct ratio_int *l = a->n >= b->n ? a : b, *s = a->n >= b->n ? b : a;
+    r->n = s->n ? l->n + s->n : 0;
+    if (r->n) mpn_mul(r->limb, l->limb, l->n, s->limb, s->n);
+    trim(r);
 }
 
-static uint32_t divide_small(uint32_t *p, int32_t *n, uint32_t d) {
-    uint64_t rest = 0;
-    for (int32_t i = *n; i-- > 0;) {
-        rest = rest << 32 | p[i];
-        p[i] = (uint32_t)(rest / d);
-        rest %= d;
-    }
-    trim(p, n);
-    return (uint32_t)rest;
-}
-
-/* Long division in base 2^32 (Knuth's algorithm D): *q = a / b, *a = a mod b. b is not zero. */
+/* *q = a / b, *a = a mod b. b is not zero. */
 static void divide(struct wide *q, struct wide *a, const struct wide *b) {
-    if (compare(a->limb, a->n, b->limb, b->n) < 0) {
-        q->n = 0;
-        return;
-    }
-    if (b->n == 1) {
-        *q = *a;
-        uint32_t rest = divide_small(q->limb, &q->n, b->limb[0]);
-        a->n = rest ? 1 : 0;
-        a->limb[0] = rest;
-        return;
-    }
-    int shift = __builtin_clz(b->limb[b->n - 1]);
-    static _Thread_local uint32_t u[WIDE + 1], v[WIDE];
-    int32_t n = b->n, m = a->n - b->n;
-    for (int32_t i = n; i-- > 0;)
-        v[i] = b->limb[i] << shift |
-               (shift && i ? (uint32_t)((uint64_t)b->limb[i - 1] >> (32 - shift)) : 0);
-    u[a->n] = shift ? (uint32_t)((uint64_t)a->limb[a->n - 1] >> (32 - shift)) : 0;
-    for (int32_t i = a->n; i-- > 0;)
-        u[i] = a->limb[i] << shift |
-               (shift && i ? (uint32_t)((uint64_t)a->limb[i - 1] >> (32 - shift)) : 0);
-    for (int32_t j = m; j >= 0; --j) {
-        uint64_t top = (uint64_t)u[j + n] << 32 | u[j + n - 1];
-        uint64_t guess = top / v[n - 1], rest = top % v[n - 1];
-        while (guess >> 32 || guess * v[n - 2] > (rest << 32 | u[j + n - 2])) {
-            --guess;
-            rest += v[n - 1];
-            if (rest >> 32) break;
-        }
-        int64_t borrow = 0;
-        uint64_t carry = 0;
-        for (int32_t i = 0; i < n; ++i) {
-            carry += guess * v[i];
-            int64_t d = (int64_t)u[i + j] - (int64_t)(uint32_t)carry + borrow;
-            u[i + j] = (uint32_t)d;
-            borrow = d < 0 ? -1 : 0;
-            carry >>= 32;
-        }
-        int64_t d = (int64_t)u[j + n] - (int64_t)carry + borrow;
-        u[j + n] = (uint32_t)d;
-        if (d < 0) {
-            --guess;
-            uint64_t c = 0;
-            for (int32_t i = 0; i < n; ++i) {
-                c += (uint64_t)u[i + j] + v[i];
-                u[i + j] = (uint32_t)c;
-                c >>= 32;
-            }
-            u[j + n] += (uint32_t)c;
-        }
-        q->limb[j] = (uint32_t)guess;
-    }
-    q->n = m + 1;
-    trim(q->limb, &q->n);
-    for (int32_t i = 0; i < n; ++i)
-        a->limb[i] = u[i] >> shift | (shift ? (uint32_t)((uint64_t)u[i + 1] << (32 - shift)) : 0);
-    a->n = n;
-    trim(a->limb, &a->n);
+    q->n = a->n >= b->n ? a->n - b->n + 1 : 0;
+    if (!q->n) return;
+    mpn_tdiv_qr(q->limb, a->limb, 0, a->limb, a->n, b->limb, b->n);
+    a->n = b->n;
+    trim(q);
+    trim(a);
 }
 
 static struct wide widen(const struct ratio_int *a) {
-    struct wide w;
-    w.n = a->n;
+    struct wide w = {.n = a->n};
     memcpy(w.limb, a->limb, (size_t)a->n * sizeof *a->limb);
     return w;
 }
@@ -153,41 +69,51 @@ static int narrow(struct ratio_int *r, const struct wide *w) {
     return 0;
 }
 
+static bool is_one(const struct wide *w) { return w->n == 1 && w->limb[0] == 1; }
+
+/* w /= 2^k, for a k that divides w */
+static void shift_right(struct wide *w, mp_bitcnt_t k) {
+    mp_size_t whole = (mp_size_t)(k / GMP_NUMB_BITS);
+    unsigned rest = (unsigned)(k % GMP_NUMB_BITS);
+    w->n -= whole;
+    if (rest) mpn_rshift(w->limb, w->limb + whole, w->n, rest);
+    else memmove(w->limb, w->limb + whole, (size_t)w->n * sizeof *w->limb);
+    trim(w);
+}
+
+/* Divides num and den, which are not zero, by their greatest common divisor. */
+static void cancel(struct wide *num, struct wide *den) {
+    mp_bitcnt_t twos_n = mpn_scan1(num->limb, 0), twos_d = mpn_scan1(den->limb, 0);
+    mp_bitcnt_t both = twos_n < twos_d ? twos_n : twos_d;
+    shift_right(num, both);
+    shift_right(den, both);
+    /* mpn_gcd needs odd numbers, the longer one first, and destroys them */
+    struct wide a = *num, b = *den, g, n, d;
+    shift_right(&a, twos_n - both);
+    shift_right(&b, twos_d - both);
+    bool swap = compare(&a, &b) < 0;
+    struct wide *l = swap ? &b : &a, *s = swap ? &a : &b;
+    g.n = mpn_gcd(g.limb, l->limb, l->n, s->limb, s->n);
+    if (is_one(&g)) return;
+    divide(&n, num, &g);
+    divide(&d, den, &g);
+    *num = n;
+    *den = d;
+}
+
 /* Sets r to num / den in lowest terms. */
-static int reduce(struct ratio *r, bool minus, const struct wide *num, const struct wide *den) {
+static int reduce(struct ratio *r, bool minus, struct wide *num, struct wide *den) {
     if (!den->n) return CHIMERE_EINVAL;
-    if (den->n == 1 && den->limb[0] == 1) {
-        int rc = narrow(&r->num, num);
-        if (!rc) rc = narrow(&r->den, den);
-        r->minus = minus && num->n;
-        return rc;
-    }
-    struct wide a = *num, b = *den, q;
-    while (b.n) { /* Euclid's algorithm */
-        divide(&q, &a, &b);
-        struct wide t = a;
-        a = b;
-        b = t;
-    }
-    struct wide n = *num, d = *den, qn, qd;
-    if (!num->n) {
-        qn.n = 0;
-        qd.n = 1, qd.limb[0] = 1;
-    } else {
-        divide(&qn, &n, &a);
-        divide(&qd, &d, &a);
-    }
-    int rc = narrow(&r->num, &qn);
-    if (!rc) rc = narrow(&r->den, &qd);
+    if (!num->n) den->n = den->limb[0] = 1;
+    else if (!is_one(den)) cancel(num, den);
     r->minus = minus && num->n;
-    return rc;
+    int rc = narrow(&r->num, num);
+    return rc ? rc : narrow(&r->den, den);
 }
 
 static void set_u64(struct ratio_int *r, uint64_t x) {
-    r->limb[0] = (uint32_t)x;
-    r->limb[1] = (uint32_t)(x >> 32);
-    r->n = 2;
-    trim(r->limb, &r->n);
+    r->limb[0] = x;
+    r->n = x ? 1 : 0;
 }
 
 void ratio_set(struct ratio *r, int64_t x) {
@@ -204,7 +130,7 @@ int ratio_add(struct ratio *r, const struct ratio *a, const struct ratio *b) {
     bool minus = a->minus;
     if (a->minus == b->minus) {
         add(&num, &x, &y);
-    } else if (compare(x.limb, x.n, y.limb, y.n) >= 0) {
+    } else if (compare(&x, &y) >= 0) {
         subtract(&num, &x, &y);
     } else {
         subtract(&num, &y, &x);
@@ -261,36 +187,15 @@ int ratio_floor(struct ratio *r, const struct ratio *a) {
     return reduce(r, a->minus, &q, &one);
 }
 
-/* Integer square root by Newton's iteration from above. Returns true if the root is exact. */
+/* Returns true if the root is exact. */
 static bool root(struct ratio_int *r, const struct ratio_int *a) {
-    if (!a->n) {
-        r->n = 0;
-        return true;
-    }
-    struct wide x = {.n = 0}, n = widen(a);
-    int bits = 32 * a->n - __builtin_clz(a->limb[a->n - 1]);
-    int top = (bits + 1) / 2; /* 2^top >= root */
-    memset(x.limb, 0, sizeof x.limb);
-    x.limb[top / 32] = 1u << (top % 32);
-    x.n = top / 32 + 1;
-    for (;;) {
-        struct wide rest = n, q, sum;
-        divide(&q, &rest, &x);
-        add(&sum, &q, &x);
-        divide_small(sum.limb, &sum.n, 2);
-        if (compare(sum.limb, sum.n, x.limb, x.n) >= 0) break;
-        x = sum;
-    }
-    struct wide square;
-    if (narrow(r, &x)) return false;
-    multiply(&square, r, r);
-    return !compare(square.limb, square.n, a->limb, a->n);
+    r->n = (a->n + 1) / 2;
+    return !a->n || !mpn_sqrtrem(r->limb, NULL, a->limb, a->n);
 }
 
 bool ratio_sqrt(struct ratio *r, const struct ratio *a) {
-    if (a->minus) return false;
     struct ratio out = {0};
-    if (!root(&out.num, &a->num) || !root(&out.den, &a->den)) return false;
+    if (a->minus || !root(&out.num, &a->num) || !root(&out.den, &a->den)) return false;
     *r = out;
     return true;
 }
@@ -300,122 +205,117 @@ int ratio_cmp(const struct ratio *a, const struct ratio *b) {
     struct wide x, y;
     multiply(&x, &a->num, &b->den);
     multiply(&y, &b->num, &a->den);
-    int c = compare(x.limb, x.n, y.limb, y.n);
+    int c = compare(&x, &y);
     return a->minus ? -c : c;
 }
 
 bool ratio_is_int(const struct ratio *a) { return a->den.n == 1 && a->den.limb[0] == 1; }
 
 bool ratio_to_i64(const struct ratio *a, int64_t *out) {
-    if (!ratio_is_int(a) || a->num.n > 2) return false;
-    uint64_t x = 0;
-    for (int32_t i = a->num.n; i-- > 0;) x = x << 32 | a->num.limb[i];
+    if (!ratio_is_int(a) || a->num.n > 1) return false;
+    uint64_t x = a->num.n ? a->num.limb[0] : 0;
     if (x > INT64_MAX) return false;
     *out = a->minus ? -(int64_t)x : (int64_t)x;
     return true;
 }
 
-static double as_double(const struct ratio_int *a, int *exponent) {
-    double x = 0;
-    int32_t low = a->n > 4 ? a->n - 4 : 0;
-    for (int32_t i = a->n; i-- > low;) x = x * 4294967296.0 + a->limb[i];
-    *exponent = 32 * low;
+static long double leading(const struct ratio_int *a, int *exponent) {
+    long double x = 0;
+    mp_size_t low = a->n > 2 ? a->n - 2 : 0;
+    for (mp_size_t i = a->n; i-- > low;) x = ldexpl(x, GMP_NUMB_BITS) + (long double)a->limb[i];
+    *exponent = (int)(GMP_NUMB_BITS * low);
     return x;
 }
 
 double ratio_to_f64(const struct ratio *a) {
     int en, ed;
-    double n = as_double(&a->num, &en), d = as_double(&a->den, &ed);
-    double x = ldexp(n / d, en - ed);
+    long double n = leading(&a->num, &en), d = leading(&a->den, &ed);
+    double x = (double)ldexpl(n / d, en - ed);
     return a->minus ? -x : x;
 }
 
-static void times_ten_plus(struct wide *w, uint32_t digit) {
-    uint64_t carry = digit;
-    for (int32_t i = 0; i < w->n; ++i) {
-        carry += (uint64_t)w->limb[i] * 10;
-        w->limb[i] = (uint32_t)carry;
-        carry >>= 32;
-    }
-    if (carry) w->limb[w->n++] = (uint32_t)carry;
+/* Sets w to the number with n decimal digits, each 0 to 9, the first one not zero. */
+static void from_digits(struct wide *w, const unsigned char *digits, size_t n) {
+    w->n = n ? mpn_set_str(w->limb, digits, n, 10) : 0;
+}
+
+static void power_of_ten(struct wide *w, size_t k) {
+    unsigned char digits[MAX_DIGITS + 1] = {1};
+    from_digits(w, digits, k + 1);
+}
+
+/* Reads [eE][+-]digits, at most 4, at *s. */
+static int parse_exponent(const char **s, const char *end, int *exponent) {
+    const char *p = *s;
+    *exponent = 0;
+    if (p == end || (*p != 'e' && *p != 'E')) return 0;
+    bool minus = ++p < end && *p == '-';
+    if (p < end && (*p == '-' || *p == '+')) ++p;
+    const char *from = p;
+    for (; p < end && *p >= '0' && *p <= '9' && p - from < 4; ++p)
+        *exponent = *exponent * 10 + (*p - '0');
+    if (p == from) return CHIMERE_EFORMAT;
+    if (minus) *exponent = -*exponent;
+    *s = p;
+    return 0;
 }
 
 int ratio_parse(struct ratio *r, const char *s, size_t n) {
-    struct wide num = {.n = 0}, den = {.n = 1, .limb = {1}};
+    unsigned char digits[MAX_DIGITS];
+    const char *end = s + n;
     bool dot = false, any = false;
-    size_t i = 0;
-    for (; i < n; ++i) {
-        if (s[i] == '.' && !dot) {
+    int n_digit = 0, scale = 0, exponent; /* the value is digits * 10^scale */
+    for (; s < end; ++s) {
+        if (*s == '.' && !dot) {
             dot = true;
             continue;
         }
-        if (s[i] < '0' || s[i] > '9') break;
+        if (*s < '0' || *s > '9') break;
         any = true;
-        if (num.n >= RATIO_LIMBS || den.n >= RATIO_LIMBS) return CHIMERE_ELIMIT;
-        times_ten_plus(&num, (uint32_t)(s[i] - '0'));
-        if (dot) times_ten_plus(&den, 0);
+        if (n_digit == MAX_DIGITS || scale <= -MAX_DIGITS) return CHIMERE_ELIMIT;
+        if (n_digit || *s > '0') digits[n_digit++] = (unsigned char)(*s - '0');
+        if (dot) --scale;
     }
     if (!any) return CHIMERE_EFORMAT;
-    int exponent = 0;
-    if (i < n && (s[i] == 'e' || s[i] == 'E')) {
-        bool minus = ++i < n && s[i] == '-';
-        if (i < n && (s[i] == '-' || s[i] == '+')) ++i;
-        size_t from = i;
-        for (; i < n && s[i] >= '0' && s[i] <= '9' && i - from < 4; ++i)
-            exponent = exponent * 10 + (s[i] - '0');
-        if (i == from) return CHIMERE_EFORMAT;
-        if (minus) exponent = -exponent;
-    }
-    if (i != n) return CHIMERE_EFORMAT;
-    for (int k = exponent; k; k += k > 0 ? -1 : 1) {
-        struct wide *w = k > 0 ? &num : &den;
-        if (w->n >= RATIO_LIMBS) return CHIMERE_ELIMIT;
-        times_ten_plus(w, 0);
-    }
+    int rc = parse_exponent(&s, end, &exponent);
+    if (rc) return rc;
+    if (s != end) return CHIMERE_EFORMAT;
+    scale += exponent;
+    if (scale < -MAX_DIGITS || n_digit + (scale > 0 ? scale : 0) > MAX_DIGITS)
+        return CHIMERE_ELIMIT;
+    struct wide num, den;
+    for (; n_digit && scale > 0; --scale) digits[n_digit++] = 0;
+    from_digits(&num, digits, (size_t)n_digit);
+    power_of_ten(&den, scale < 0 ? (size_t)-scale : 0);
     return reduce(r, false, &num, &den);
 }
 
-static void put_integer(struct buf *b, const struct wide *a) {
-    struct wide w = *a;
-    char digits[WIDE * 10];
-    size_t n = 0;
-    do {
-        uint32_t nine = divide_small(w.limb, &w.n, 1000000000u);
-        for (int k = 0; k < 9 && (w.n || nine || !n); ++k, nine /= 10)
-            digits[n++] = (char)('0' + nine % 10);
-    } while (w.n);
-    while (n > 0) buf_putc(b, digits[--n]);
-}
-
 bool ratio_write(struct buf *b, const struct ratio *a) {
-    struct wide num = widen(&a->num), den = widen(&a->den), q;
-    int places = 0;
-    /* a decimal is finite if the denominator's only prime factors are 2 and 5 */
-    struct wide rest = den;
-    int twos = 0, fives = 0;
-    for (uint32_t p = 2; p <= 5; p += 3)
-        for (;;) {
-            struct wide t = rest;
-            if (divide_small(t.limb, &t.n, p)) break;
-            rest = t;
-            ++*(p == 2 ? &twos : &fives);
-        }
-    places = twos > fives ? twos : fives;
-    bool exact = rest.n == 1 && rest.limb[0] == 1 && places <= 40;
-    if (!exact) {
+    /* a finite decimal times 10^MAX_PLACES is an integer */
+    struct wide num, den = widen(&a->den), q;
+    struct ratio_int scale;
+    power_of_ten(&q, MAX_PLACES);
+    narrow(&scale, &q);
+    multiply(&num, &a->num, &scale);
+    divide(&q, &num, &den);
+    if (num.n) {
         char text[40];
         snprintf(text, sizeof text, "%.15g", ratio_to_f64(a));
         buf_puts(b, text);
         return false;
     }
+    unsigned char digits[MAX_PLACES + WIDE * 20];
+    size_t lead = q.n > 3 ? 0 : MAX_PLACES + 1,
+           n; /* zeros, so that there is a digit before the dot */
+    memset(digits, 0, lead);
+    n = lead + (q.n ? mpn_get_str(digits + lead, 10, q.limb, q.n) : 0);
+    size_t first = 0, last = n;
+    while (last > n - MAX_PLACES && !digits[last - 1]) --last;
+    while (first + 1 < n - MAX_PLACES && !digits[first]) ++first;
     if (a->minus) buf_putc(b, '-');
-    divide(&q, &num, &den);
-    put_integer(b, &q);
-    if (places) buf_putc(b, '.');
-    for (int i = 0; i < places; ++i) {
-        times_ten_plus(&num, 0);
-        divide(&q, &num, &den);
-        buf_putc(b, (char)('0' + (q.n ? q.limb[0] : 0)));
+    for (size_t i = first; i < last; ++i) {
+        if (i == n - MAX_PLACES) buf_putc(b, '.');
+        buf_putc(b, (char)('0' + digits[i]));
     }
     return true;
 }

@@ -1,6 +1,7 @@
 /* ratio.h: exact fractions of bounded size, for the calculator.
  *
- * A ratio is a plain value in lowest terms with a positive denominator; no function allocates. If a numerator or
+ * A ratio is a plain value in lowest terms with a positive denominator. The arithmetic is GMP's on limbs that the value
+ * holds itself: no function allocates, because GMP ends the process if an allocation fails. If a numerator or
  * denominator exceeds RATIO_BITS, the result is CHIMERE_ELIMIT. Division by zero is CHIMERE_EINVAL. Any thread. */
 #ifndef CHIMERE_TOOLS_RATIO_H
 #define CHIMERE_TOOLS_RATIO_H
@@ -9,13 +10,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <gmp.h>
+
 #include "base/buf.h"
 
-enum { RATIO_BITS = 4096, RATIO_LIMBS = RATIO_BITS / 32 };
+enum { RATIO_BITS = 4096, RATIO_LIMBS = RATIO_BITS / GMP_NUMB_BITS };
 
 struct ratio_int { /* magnitude, least limb first, no leading zero limbs */
-    int32_t n;
-    uint32_t limb[RATIO_LIMBS];
+    mp_size_t n;
+    mp_limb_t limb[RATIO_LIMBS];
 };
 
 struct ratio {

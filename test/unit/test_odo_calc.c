@@ -180,8 +180,54 @@ static void test_random(void **state) {
     }
 }
 
+/* Long fractions; the expected values are from exact fractions in another language, rounded once. */
+static void test_long(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        double want;
+    } rows[] = {
+        {"4e50 / 82", 4.8780487804878e+48},
+        {"0.287^100", 6.14030117599419e-55},
+        {"1e-41 / 0.658", 1.51975683890578e-41},
+        {"4 / 4956899497681563785", 8.06956042153139e-19},
+        {"(2^200 * 3^50) / (2^100 * 3^80)", 6.1568975182743e+15},
+        {"(2^100 * 3^80) / (2^200 * 3^50)", 1 / 6.1568975182743e+15},
+        {"(2^4095 + 2^4094) / 2^4090", 48},
+        {"0.5e-1200 * 2e1200", 1},
+        {"0 * 1e-1200 - 0", 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+        char out[4096];
+        struct err e = {0};
+        if (eval(rows[i].text, out, sizeof out, &e)) fail_msg("%s: %s", rows[i].text, e.text);
+        double got = strtod(out, NULL);
+        if (fabs(got - rows[i].want) > 1e-14 * fabs(rows[i].want))
+            fail_msg("%s: %s", rows[i].text, out);
+    }
+    /* rounding of the last of 15 digits */
+    struct ratio a, b;
+    struct buf text;
+    buf_init(&text, 100);
+    assert_int_equal(ratio_parse(&a, "4e50", 4), 0);
+    ratio_set(&b, 82);
+    assert_int_equal(ratio_div(&a, &a, &b), 0);
+    assert_false(ratio_write(&text, &a));
+    buf_putc(&text, 0);
+    assert_string_equal(text.p, "4.8780487804878e+48");
+    buf_fini(&text);
+    /* the limit on both sides of 4096 bits */
+    ratio_set(&a, 2);
+    assert_int_equal(ratio_pow(&b, &a, RATIO_BITS - 1), 0);
+    assert_int_equal(ratio_pow(&b, &a, RATIO_BITS), CHIMERE_ELIMIT);
+    assert_int_equal(ratio_pow(&b, &a, 1 - RATIO_BITS), 0);
+    assert_int_equal(ratio_add(&a, &b, &b), 0);
+    assert_int_equal(ratio_cmp(&a, &b), 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_long),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_random),
