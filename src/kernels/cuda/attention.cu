@@ -145,7 +145,7 @@ static void store(struct cuda *c, const struct pending_store &p) {
         launch(c, kernel, grid, block, 0, p.b, q, k, v, p.n_head, n_kv);
     };
     if (q.lead && widest <= 64) run(store_kernel<2, true>);
-    else if (q.lead && widest <= SPLIT_HEAD_MAX) run(store_kernel<18, true>);
+    else if (q.lead && widest <= LATENT_HEAD_MAX) run(store_kernel<18, true>);
     else if (q.lead) cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "attention heads wider than 576");
     else if (widest <= 64) run(store_kernel<2, false>);
     else if (widest <= 128) run(store_kernel<4, false>);
@@ -164,13 +164,11 @@ void cuda_store_now(struct cuda *c) {
     c->op = op;
 }
 
-/* Whether attention can use the tensor cores. For heads of 256 the kernels take 99 KB of
- * shared memory; sm_75 has 64 KB. */
+/* Whether attention of many tokens can use the tensor cores. For heads of 256 and more the kernels take up to 99 KB
+ * of shared memory; sm_75 has 64 KB. */
 static bool by_tiles(const struct cuda *c, const cache &k, const cache &v) {
     int widest = k.d > v.d ? k.d : v.d;
-    if (widest > HEAD_MAX) return false;
-    bool has_room = widest <= 128 || (widest <= 256 && c->compute >= 80) || has_wide_room(c);
-    return !c->params.precise && has_room;
+    return !c->params.precise && (widest <= 128 || c->compute >= 80);
 }
 
 /* Whether the store can be fused into page_kernel: one token per sequence and an f16 cache that page_kernel reads.
@@ -584,7 +582,7 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
         else if (d_most <= 128) split_group<4>(c, b, j, n_split, n);
         else if (d_most <= 256) split_group<8>(c, b, j, n_split, n);
         else if (d_most <= HEAD_MAX) split_group<16>(c, b, j, n_split, n);
-        else split_group<SPLIT_HEAD_MAX / 32>(c, b, j, n_split, n);
+        else split_group<LATENT_HEAD_MAX / 32>(c, b, j, n_split, n);
         if (longest <= (int64_t)j.few << j.shift) continue; /* page_kernel has merged all */
         launch(c, join_kernel, dim3((unsigned)(a->n_head * join_parts(j)), (unsigned)n),
                dim3(JOIN_THREADS), j.rotate ? (size_t)j.v.d * 4 : 0, b, j);
@@ -616,7 +614,7 @@ void cuda_attn(struct dev *d, const struct attn_args *a) {
     j.scale = a->scale, j.softcap = a->softcap;
     j.out = a->out;
     int d_most = j.k.d > j.v.d ? j.k.d : j.v.d;
-    if (d_most > SPLIT_HEAD_MAX) {
+    if (d_most > LATENT_HEAD_MAX) {
         cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "attention heads wider than 576");
         return;
     }
@@ -625,7 +623,7 @@ void cuda_attn(struct dev *d, const struct attn_args *a) {
     int64_t n_out = (int64_t)a->n_head * j.v.d;
     cuda_wrote(c, a->out, (size_t)(a->n_tok * n_out) * 4);
     if (!many && j.v.d % 32 == 0) j.out8 = cuda_shadow_new(c, a->out, a->n_tok, n_out);
-    bool tiles = !kv->v_in_k && by_tiles(c, j.k, j.v);
+    bool tiles = by_tiles(c, j.k, j.v);
     if (many && tiles) cuda_attn_many(c, a, b, j);
     stretches(c, a, b, j, fresh, !tiles);
 }

@@ -175,10 +175,10 @@ __device__ __forceinline__ bool is_seen(const attn_job &j, int64_t pos, int64_t 
 
 enum {
     HEAD_MAX = 512,
-    SPLIT_HEAD_MAX = 576, /* of split_kernel */
+    LATENT_HEAD_MAX = 576, /* of latent attention: a latent of 512 and 64 rotary elements */
 };
 
-/* Multiprocessors with 163 KB of shared memory or more: heads of more than 256 take 145 to 163 KB per block. */
+/* Multiprocessors with 163 KB of shared memory or more: page_kernel takes up to 144 KB for heads of more than 256. */
 static inline bool has_wide_room(const struct cuda *c) {
     return c->compute / 10 == 9 || c->compute / 10 == 10 || c->compute == 80;
 }

@@ -8,16 +8,22 @@ struct flash_tile {
     int32_t span, first; /* first query of the tile within the span */
 };
 
+enum {
+    ROW_PIECE = 64, /* elements of a row that a wide head is read by */
+    WIDE_FROM = 256 /* heads of more elements are read by pieces */
+};
+
 /* Shared memory of a block: its queries, then keys and values by pages. With GROUP (products of a warp group), rows
- * are split into pieces of 64 elements, the layout of group_factor, and keys and values have two pages each. A block
- * computes V elements of the result; with heads of 512, two blocks compute the same scores and half of the values
- * each, because the accumulators of 512 elements do not fit in registers. */
+ * are split into pieces of 64 elements, the layout of group_factor, and keys and values have two pages each. Heads of
+ * more than 256 have two buffers instead, of a piece of a page each, so that a block fits in the 99 KB of sm_86 and
+ * newer. A block computes V elements of the result; with wide heads, two blocks compute the same scores and a part of
+ * the values each, because the accumulators of 512 elements do not fit in registers. */
 template <int D, bool GROUP, int V = D> struct flash {
     static constexpr int THREADS = GROUP ? 256 : 128, N_QUERY = THREADS / 2, ROW = D + 8;
-    static constexpr int QUERIES = N_QUERY * (GROUP ? D : ROW), PAGE = KV_PAGE * (GROUP ? D : ROW);
-    static constexpr int PAGE_V = KV_PAGE * (GROUP ? V : V + 8);
+    static constexpr int QUERIES = N_QUERY * (GROUP ? D : ROW);
+    static constexpr int PAGE = KV_PAGE * (D > WIDE_FROM ? ROW_PIECE + 8 : GROUP ? D : ROW);
     static constexpr size_t bytes =
-        2 * (size_t)(QUERIES + (GROUP ? 2 : 1) * (PAGE + PAGE_V)) + (GROUP ? GROUP_ALIGN : 0);
+        2 * (size_t)(QUERIES + (GROUP ? 2 : 1) * 2 * PAGE) + (GROUP ? GROUP_ALIGN : 0);
 
     /* Index of element e of row r, out of n rows. */
     static __device__ __forceinline__ int place(int n, int r, int e) {
@@ -61,10 +67,10 @@ template <int D, bool GROUP, int V = D> struct flash {
 /* The state of a lane for its warp's 16 queries: rows lane / 4 and lane / 4 + 8, in the layout of mma_16816. */
 template <int D> struct flash_rows {
     float acc[D / 8][4], most[2], sum[2];
-    int64_t own[2]; /* positions */
+    int32_t own[2]; /* positions */
 
     /* Converts the scores of a page that starts at pos to f16 weights. first: position of the block's first query. */
-    __device__ __forceinline__ void weigh(const attn_job &j, int64_t pos, int64_t first,
+    __device__ __forceinline__ void weigh(const attn_job &j, int32_t pos, int32_t first,
                                           float dot[8][4], uint32_t w[4][4]) {
         int tc = (int)threadIdx.x % 4;
         /* every query sees the whole page */
@@ -80,7 +86,7 @@ template <int D> struct flash_rows {
             for (int n8 = 0; n8 < 8; n8++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    int64_t p = pos + n8 * 8 + 2 * tc + i % 2;
+                    int32_t p = pos + n8 * 8 + 2 * tc + i % 2;
                     if (p > own[i / 2] || !is_seen(j, p, own[i / 2])) dot[n8][i] = -INFINITY;
                 }
         }
@@ -115,70 +121,129 @@ template <int D> struct flash_rows {
     }
 };
 
-/* Four warps of 16 queries. The keys of the next page are copied while the values of this one are multiplied. V
- * elements of the values, from v_from on. */
-template <int D, int V>
-__device__ __forceinline__ void flash_pages(const attn_job &j, int64_t first, const int32_t *pages,
-                                            int32_t kv, int64_t begin, int64_t end, int v_from,
-                                            uint16_t *sq, flash_rows<V> &rows) {
-    typedef flash<D, false, V> room;
-    typedef flash<V, false> values;
+/* dot += q k^T over N elements: a warp's 16 queries, 64 keys; lengths of rows in elements. */
+template <int N>
+__device__ __forceinline__ void warp_scores(float dot[8][4], const uint16_t *q, int q_row,
+                                            const uint16_t *k, int k_row) {
+#pragma unroll
+    for (int kk = 0; kk < N; kk += 16) {
+        uint32_t a[4], f[4];
+        first_factor(a, q + kk, q_row);
+#pragma unroll
+        for (int n8 = 0; n8 < 8; n8 += 2) {
+            second_factor(f, k + n8 * 8 * k_row + kk, k_row);
+            mma_16816(dot[n8], a, f);
+            mma_16816(dot[n8 + 1], a, f + 2);
+        }
+    }
+}
+
+/* acc += w v: N elements of 64 values. */
+template <int N>
+__device__ __forceinline__ void warp_values(float (*acc)[4], const uint32_t w[4][4],
+                                            const uint16_t *v, int v_row) {
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++) {
+        uint32_t f[4];
+#pragma unroll
+        for (int n = 0; n < N / 8; n += 2) {
+            second_turned(f, v + kk * 16 * v_row + n * 8, v_row);
+            mma_16816(acc[n], w[kk], f);
+            mma_16816(acc[n + 1], w[kk], f + 2);
+        }
+    }
+}
+
+/* Four warps of 16 queries. The keys of the next page are copied while the values of this one are multiplied. */
+template <int D>
+__device__ __forceinline__ void flash_pages(const attn_job &j, int32_t first, const int32_t *pages,
+                                            int32_t kv, int32_t begin, int32_t end, uint16_t *sq,
+                                            flash_rows<D> &rows) {
+    typedef flash<D, false> room;
     constexpr int S = room::ROW;
     int warp = (int)threadIdx.x / 32;
     uint16_t *sk = sq + room::QUERIES, *sv = sk + room::PAGE;
-    auto fetch_keys = [&](int64_t pos) {
+    auto fetch_keys = [&](int32_t pos) {
         if (pos < end) room::fetch(j.k, pages, pos, end - pos, kv, sk);
         copy_commit();
     };
     fetch_keys(begin);
-    for (int64_t pos = begin; pos < end; pos += KV_PAGE) {
-        values::fetch(j.v, pages, pos, end - pos, kv, sv, v_from);
+    for (int32_t pos = begin; pos < end; pos += KV_PAGE) {
+        room::fetch(j.v, pages, pos, end - pos, kv, sv);
         copy_commit();
         copy_wait<1>(); /* all but these values */
         __syncthreads();
         float dot[8][4] = {};
-#pragma unroll
-        for (int kk = 0; kk < D; kk += 16) {
-            uint32_t a[4], f[4];
-            first_factor(a, sq + warp * 16 * S + kk, S);
-#pragma unroll
-            for (int n8 = 0; n8 < 8; n8 += 2) {
-                second_factor(f, sk + n8 * 8 * S + kk, S);
-                mma_16816(dot[n8], a, f);
-                mma_16816(dot[n8 + 1], a, f + 2);
-            }
-        }
+        warp_scores<D>(dot, sq + warp * 16 * S, S, sk, S);
         __syncthreads();
         fetch_keys(pos + KV_PAGE);
         uint32_t w[4][4];
         rows.weigh(j, pos, first, dot, w);
         copy_wait<1>(); /* all but the next keys */
         __syncthreads();
-#pragma unroll
-        for (int kk = 0; kk < 4; kk++) {
-            uint32_t f[4];
-#pragma unroll
-            for (int n = 0; n < V / 8; n += 2) {
-                second_turned(f, sv + kk * 16 * values::ROW + n * 8, values::ROW);
-                mma_16816(rows.acc[n], w[kk], f);
-                mma_16816(rows.acc[n + 1], w[kk], f + 2);
-            }
-        }
+        warp_values<D>(rows.acc, w, sv, S);
         __syncthreads();
     }
+}
+
+/* The same for wide heads. A page arrives in pieces of 64 elements, first those of the keys, then those of V values
+ * from v_from on; while one is multiplied, the next is copied. Between two barriers a warp has 32 products, 512 tensor
+ * core clocks of an SM for the four warps of a block. */
+template <int D, int V>
+__device__ __forceinline__ void flash_pieces(const attn_job &j, int32_t first, const int32_t *pages,
+                                             int32_t kv, int32_t begin, int32_t end, int v_from,
+                                             uint16_t *sq, flash_rows<V> &rows) {
+    typedef flash<D, false, V> room;
+    typedef flash<ROW_PIECE, false> piece;
+    constexpr int N_KEY = D / ROW_PIECE, N_ALL = N_KEY + V / ROW_PIECE;
+    int warp = (int)threadIdx.x / 32, turn = 0;
+    auto fetch = [&](int32_t pos, int i, int to) {
+        uint16_t *dst = sq + room::QUERIES + to * room::PAGE;
+        if (pos < end && i < N_KEY)
+            piece::fetch(j.k, pages, pos, end - pos, kv, dst, i * ROW_PIECE);
+        else if (pos < end)
+            piece::fetch(j.v, pages, pos, end - pos, kv, dst, v_from + (i - N_KEY) * ROW_PIECE);
+        copy_commit();
+    };
+    /* Waits for a piece, starts the copy of the one after it, and returns its place. */
+    auto next = [&](int32_t pos, int i) {
+        copy_wait<0>();
+        __syncthreads();
+        if (i + 1 < N_ALL) fetch(pos, i + 1, turn ^ 1);
+        else fetch(pos + KV_PAGE, 0, turn ^ 1);
+        const uint16_t *at = sq + room::QUERIES + turn * room::PAGE;
+        turn ^= 1;
+        return at;
+    };
+    fetch(begin, 0, 0);
+    for (int32_t pos = begin; pos < end; pos += KV_PAGE) {
+        float dot[8][4] = {};
+#pragma unroll 1
+        for (int i = 0; i < N_KEY; i++)
+            warp_scores<ROW_PIECE>(dot, sq + warp * 16 * room::ROW + i * ROW_PIECE, room::ROW,
+                                   next(pos, i), piece::ROW);
+        uint32_t w[4][4];
+        rows.weigh(j, pos, first, dot, w);
+#pragma unroll
+        for (int i = 0; i < V / ROW_PIECE; i++)
+            warp_values<ROW_PIECE>(rows.acc + i * (ROW_PIECE / 8), w, next(pos, N_KEY + i),
+                                   piece::ROW);
+    }
+    copy_wait<0>();
+    __syncthreads();
 }
 
 /* Two groups of four such warps: one multiplies while the other computes weights. Per page, 128 queries need 2 x 64 x
  * 64 x D products per group; with D = 256 that is 2,048 tensor core clocks for both. The exponentials of a group, and
  * scaling the 128 accumulators of each thread, take about as long. */
 template <int D>
-__device__ __forceinline__ void group_pages(const attn_job &j, int64_t first, const int32_t *pages,
-                                            int32_t kv, int64_t begin, int64_t end, uint16_t *sq,
+__device__ __forceinline__ void group_pages(const attn_job &j, int32_t first, const int32_t *pages,
+                                            int32_t kv, int32_t begin, int32_t end, uint16_t *sq,
                                             flash_rows<D> &rows) {
     typedef flash<D, true> room;
     constexpr int N = D < 128 ? D : 128, PIECE = KV_PAGE * 64 * 2 / 16; /* of 16 bytes */
     uint16_t *sk = sq + room::QUERIES, *sv = sk + 2 * room::PAGE;
-    auto fetch = [&](int64_t pos, int turn) {
+    auto fetch = [&](int32_t pos, int turn) {
         if (pos < end) {
             room::fetch(j.k, pages, pos, end - pos, kv, sk + turn * room::PAGE);
             room::fetch(j.v, pages, pos, end - pos, kv, sv + turn * room::PAGE);
@@ -188,7 +253,7 @@ __device__ __forceinline__ void group_pages(const attn_job &j, int64_t first, co
     uint64_t q = group_factor(sq) + threadIdx.x / 128 * PIECE;
     int turn = 0;
     fetch(begin, 0);
-    for (int64_t pos = begin; pos < end; pos += KV_PAGE, turn ^= 1) {
+    for (int32_t pos = begin; pos < end; pos += KV_PAGE, turn ^= 1) {
         copy_wait<0>();
         group_sees();
         __syncthreads();
@@ -256,8 +321,8 @@ __device__ __forceinline__ void flash_block(const dspans &b, const attn_job &j,
                            two_halves(q[k].z * j.scale, q[k].w * j.scale));
         }
     }
-    int64_t own = s.pos + tile.first, begin = 0;
-    int64_t end = s.pos + (tile.first + Q < s.n_tok ? tile.first + Q : s.n_tok);
+    int32_t own = (int32_t)s.pos + tile.first, begin = 0;
+    int32_t end = (int32_t)s.pos + (tile.first + Q < s.n_tok ? tile.first + Q : s.n_tok);
     if (j.window > 0 && j.n_keep <= 0 && own - j.window + 1 > 0)
         begin = (own - j.window + 1) / KV_PAGE * KV_PAGE;
     flash_rows<V> rows = {};
@@ -267,7 +332,9 @@ __device__ __forceinline__ void flash_block(const dspans &b, const attn_job &j,
         rows.most[r] = -INFINITY;
     }
     if constexpr (GROUP) group_pages<D>(j, own, pages, kv, begin, end, sq, rows);
-    else flash_pages<D, V>(j, own, pages, kv, begin, end, v_from, sq, rows);
+    else if constexpr (D > WIDE_FROM)
+        flash_pieces<D, V>(j, own, pages, kv, begin, end, v_from, sq, rows);
+    else flash_pages<D>(j, own, pages, kv, begin, end, sq, rows);
     /* each warp transposes through shared memory, so that it stores whole rows */
     constexpr int ROW = V + 8;
     static_assert(room::THREADS / 32 * 16 * ROW * sizeof(float) <=
@@ -318,14 +385,14 @@ __global__ void __launch_bounds__(flash<D, HAS_GROUP_MMA>::THREADS)
 }
 
 enum { WIDE_V = HEAD_MAX / 2 };
-typedef flash<HEAD_MAX, false, WIDE_V> wide;
 /* Heads of more than 256. The queries of a warp group would take 128 KB of shared memory, so warps multiply alone. */
-__global__ void __launch_bounds__(wide::THREADS)
+template <int D>
+__global__ void __launch_bounds__(flash<D, false, WIDE_V>::THREADS)
     flash_wide_kernel(dspans b, attn_job j, const flash_tile *tiles) {
     DYNAMIC_SHARED(uint16_t, shared);
     pdl_trigger();
     pdl_wait();
-    flash_block<HEAD_MAX, false, WIDE_V>(b, j, tiles, shared);
+    flash_block<D, false, WIDE_V>(b, j, tiles, shared);
 }
 
 /* Reverses the rotation of rows in place and applies the gate, for spans that flash_kernel computed. */
@@ -357,6 +424,13 @@ static void flash_launch(struct cuda *c, dim3 grid, const dspans &b, const attn_
            group ? flash<D, true>::bytes : flash<D, false>::bytes, b, j, tiles);
 }
 
+template <int D>
+static void wide_launch(struct cuda *c, dim3 grid, const dspans &b, const attn_job &j,
+                        const flash_tile *tiles) {
+    typedef flash<D, false, WIDE_V> room;
+    launch(c, flash_wide_kernel<D>, grid, dim3(room::THREADS), room::bytes, b, j, tiles);
+}
+
 void cuda_attn_many(struct cuda *c, const struct attn_args *a, const dspans &b, const attn_job &j) {
     int d = j.k.d > j.v.d ? j.k.d : j.v.d;
     bool by_groups = c->has_group_mma && d <= 256;
@@ -375,8 +449,9 @@ void cuda_attn_many(struct cuda *c, const struct attn_args *a, const dspans &b, 
     else if (d <= 128) flash_launch<128>(c, grid, b, j, tiles);
     else if (d <= 256) flash_launch<256>(c, grid, b, j, tiles);
     else {
-        grid.z = HEAD_MAX / WIDE_V;
-        launch(c, flash_wide_kernel, grid, dim3(wide::THREADS), wide::bytes, b, j, tiles);
+        grid.z = (unsigned)(j.v.d + WIDE_V - 1) / WIDE_V;
+        if (d <= HEAD_MAX) wide_launch<HEAD_MAX>(c, grid, b, j, tiles);
+        else wide_launch<LATENT_HEAD_MAX>(c, grid, b, j, tiles);
     }
     if (j.rotate)
         launch(c, unrotate_kernel, dim3((unsigned)a->n_head, (unsigned)a->n_tok), dim3(128),
