@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(PREP_THREADS) chunk_prep_kernel(dspans b, chun
         int quad = e % (CHUNK_K / 4), row = e / (CHUNK_K / 4) % CHUNK,
             is_q = e / (CHUNK * CHUNK_K / 4);
         const float *x =
-            (is_q ? g.q : g.k) + (int64_t)(s.row + t0 + row) * g.stride + (int64_t)kh * g.d_k;
+            (is_q ? g.q : g.k) + (int64_t)(s.row + t0 + row) * g.stride + (int64_t)kh * g.n_k;
         float4 v = four_at(x, 4 * quad, t0 + row < s.n_tok ? g.d_k : 0);
         *(float4 *)&room.kq[is_q][row][4 * quad] = v;
         uint2 high, low;
@@ -420,7 +420,7 @@ __global__ void __launch_bounds__(CHUNK_THREADS) chunk_scan_kernel(dspans b, chu
         for (int i = 0; i < 4; i++) room.v[warp + 8 * i][lane] = next[i];
     };
     float S[4][4]; /* fragments of 8 rows each */
-    float *state = g.s + s.slot * g.s_stride + (int64_t)head * g.d_k * g.d_v;
+    float *state = g.s + s.slot * g.s_stride + (int64_t)head * g.n_k * g.d_v;
     auto each_of_state = [&](auto act) {
 #pragma unroll
         for (int e = 0; e < 16; e++) {
@@ -465,8 +465,9 @@ __global__ void __launch_bounds__(CHUNK_THREADS) chunk_scan_kernel(dspans b, chu
             for (int e = 0; e < 8; e++) {
                 int t = chunk * CHUNK + w.tok0 + e / 4 * 8 + w.two + e % 2;
                 int col = col0 + w.half * 16 + w.group + e % 4 / 2 * 8;
-                if (t < s.n_tok && col < g.d_v)
-                    g.out[((int64_t)(s.row + t) * g.n_head + head) * g.d_v + col] = o[e / 4][e % 4];
+                if (t >= s.n_tok || col >= g.d_v) continue;
+                float *to = g.out + ((int64_t)(s.row + t) * g.n_head + head) * g.d_v + col;
+                *to = g.is_added ? *to + o[e / 4][e % 4] : o[e / 4][e % 4];
             }
         }
         move_state(room, w, now, D, S);
@@ -481,8 +482,8 @@ __global__ void __launch_bounds__(CHUNK_THREADS) chunk_scan_kernel(dspans b, chu
 
 /* ---- launches ---- */
 
-bool cuda_has_chunks(const struct cuda *c, int32_t d_k) {
-    return c->compute >= 80 && d_k <= CHUNK_K;
+bool cuda_has_chunks(const struct cuda *c, int32_t n_k, bool is_delta) {
+    return c->compute >= 80 && (n_k <= CHUNK_K || !is_delta);
 }
 
 static int64_t n_slots(int64_t n_tok) { return n_tok / CHUNK + 16; }
@@ -494,13 +495,8 @@ size_t cuda_chunk_scratch(int64_t n_tok, int64_t n_k_head, int64_t n_head) {
 }
 
 /* Processes the spans in order, as many per launch as fit in the scratch slots. */
-void cuda_chunks(struct cuda *c, const struct span *spans, const dspans &b, chunk_job g) {
-    int64_t n_slot = n_slots(b.n_tok);
-    g.qk = (uint32_t *)cuda_take(c, (size_t)n_slot * (size_t)g.n_k_head * 4 * CHUNK * CHUNK_K * 2);
-    g.tp = (uint32_t *)cuda_take(c, (size_t)n_slot * (size_t)g.n_head * 4 * CHUNK * CHUNK * 2);
-    g.f = (float *)cuda_take(c, (size_t)n_slot * (size_t)g.n_head * N_FACTOR * CHUNK * 4);
-    if (!g.f) return;
-    g.n_rep = g.n_head / g.n_k_head;
+static void launch_chunks(struct cuda *c, const struct span *spans, const dspans &b, chunk_job g,
+                          int64_t n_slot) {
     for (g.first = 0; g.first < b.n_span; g.first += g.n_span) {
         int64_t used = 0;
         g.row0 = spans[g.first].row;
@@ -516,5 +512,25 @@ void cuda_chunks(struct cuda *c, const struct span *spans, const dspans &b, chun
                dim3((unsigned)g.n_head, (unsigned)((g.d_v + CHUNK_V - 1) / CHUNK_V),
                     (unsigned)g.n_span),
                dim3(CHUNK_THREADS), sizeof(chunk_room), b, g);
+    }
+}
+
+/* Without a delta rule, D does not depend on the keys, so outputs are a sum over parts of a key: P and the rows of the
+ * state of 128 elements at a time. */
+void cuda_chunks(struct cuda *c, const struct span *spans, const dspans &b, chunk_job g) {
+    int64_t n_slot = n_slots(b.n_tok);
+    g.qk = (uint32_t *)cuda_take(c, (size_t)n_slot * (size_t)g.n_k_head * 4 * CHUNK * CHUNK_K * 2);
+    g.tp = (uint32_t *)cuda_take(c, (size_t)n_slot * (size_t)g.n_head * 4 * CHUNK * CHUNK * 2);
+    g.f = (float *)cuda_take(c, (size_t)n_slot * (size_t)g.n_head * N_FACTOR * CHUNK * 4);
+    if (!g.f) return;
+    g.n_rep = g.n_head / g.n_k_head;
+    g.n_k = g.d_k;
+    for (int32_t at = 0; at < g.n_k; at += CHUNK_K) {
+        chunk_job part = g;
+        part.d_k = g.n_k - at < CHUNK_K ? g.n_k - at : CHUNK_K;
+        part.k = g.k + at, part.q = g.q + at, part.s = g.s + (int64_t)at * g.s_k;
+        part.is_added = at > 0;
+        if (at) part.skip = NULL;
+        launch_chunks(c, spans, b, part, n_slot);
     }
 }

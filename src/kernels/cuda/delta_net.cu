@@ -785,7 +785,7 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
                        2,
                        (size_t)n_conv,
                        0};
-    bool many = cuda_is_many(a->spans, a->n_span) && cuda_has_chunks(c, a->d_k);
+    bool many = cuda_is_many(a->spans, a->n_span) && cuda_has_chunks(c, a->d_k, true);
     int64_t n_out = (int64_t)a->n_v_head * a->d_v;
     float *mixed = NULL, *ab = NULL;
     if (many) mixed = (float *)cuda_take(c, (size_t)(a->n_tok * n_conv) * 4);

@@ -379,7 +379,8 @@ void cuda_ssd(struct dev *d, const struct ssd_args *a) {
     }
     dim3 grid((unsigned)a->n_head, (unsigned)b.n_span,
               (unsigned)((a->d_head + SSD_ROWS - 1) / SSD_ROWS));
-    if (cuda_is_many(a->spans, a->n_span) && cuda_has_chunks(c, a->d_state)) ssd_many(c, a, b, g);
+    if (cuda_is_many(a->spans, a->n_span) && cuda_has_chunks(c, a->d_state, false))
+        ssd_many(c, a, b, g);
     else if (a->d_state <= 128) launch(c, ssd_kernel<1>, grid, block, 0, b, g);
     else launch(c, ssd_kernel<2>, grid, block, 0, b, g);
     if (norms)
