@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "engine/carried.h"
 #include "engine/lease.h"
 #include "engine/lm.h"
 #include "engine/sched.h"
@@ -60,13 +61,18 @@ static void push_front(struct engine *g, struct engine_job *j) {
     pthread_mutex_unlock(&g->lock);
 }
 
+static void end_cancelled(struct engine_job *j) {
+    j->finish = FINISH_CANCELLED;
+    carried_drop(j);
+    team_ended(j);
+    j->on_done(j);
+}
+
 /* Moves jobs from the queue to the scheduler while it has room; cancelled jobs end here. */
 static void admit(struct engine *g) {
     for (struct engine_job *j; (j = pop(g));) {
         if (j->cancel) {
-            j->finish = FINISH_CANCELLED;
-            team_ended(j);
-            j->on_done(j);
+            end_cancelled(j);
         } else if (!sched_admit(&g->sched, j)) {
             push_front(g, j);
             return;
@@ -190,9 +196,7 @@ void engine_free(struct engine *g) {
     }
     for (struct engine_job *j = g->head, *next; j; j = next) {
         next = j->next;
-        j->finish = FINISH_CANCELLED;
-        team_ended(j);
-        j->on_done(j);
+        end_cancelled(j);
     }
     team_free(g->team);
     sched_fini(&g->sched);
@@ -233,25 +237,34 @@ static int check_job(const struct engine *g, const struct engine_job *j, struct 
     return sampler_check(&j->p.sampling, g->lm->n_vocab, e);
 }
 
-int engine_post(struct engine *g, struct engine_job *j, struct err *e) {
-    int rc = check_job(g, j, e);
-    if (rc) return rc;
+/* With the lock held. */
+static void append(struct engine *g, struct engine_job *j) {
+    j->next = NULL;
+    if (g->tail) g->tail->next = j;
+    else g->head = j;
+    g->tail = j;
+    g->n_waiting++;
+    pthread_cond_signal(&g->wake);
+}
+
+static void begin(struct engine_job *j) {
     j->finish = FINISH_NONE;
     j->err = (struct err){0};
     j->stats = (struct engine_stats){0};
-    j->next = NULL;
     j->cancel = false;
     j->posted_ns = clock_ns();
+}
+
+int engine_post(struct engine *g, struct engine_job *j, struct err *e) {
+    bool is_new = !j->carried; /* a job that moves has passed the checks and waited in a queue */
+    int rc = is_new ? check_job(g, j, e) : 0;
+    if (rc) return rc;
+    if (is_new) begin(j);
     pthread_mutex_lock(&g->lock);
-    if (g->n_waiting >= g->sched.p.n_queue) {
+    if (!is_new && g->quit) rc = err_set(e, CHIMERE_ECANCELLED, "the engine is being closed");
+    else if (is_new && g->n_waiting >= g->sched.p.n_queue)
         rc = err_set(e, CHIMERE_EBUSY, "queue: %d requests are waiting already", g->n_waiting);
-    } else {
-        if (g->tail) g->tail->next = j;
-        else g->head = j;
-        g->tail = j;
-        g->n_waiting++;
-        pthread_cond_signal(&g->wake);
-    }
+    else append(g, j);
     pthread_mutex_unlock(&g->lock);
     return rc;
 }
@@ -259,6 +272,7 @@ int engine_post(struct engine *g, struct engine_job *j, struct err *e) {
 int engine_submit(struct engine *g, struct engine_job *j, struct err *e) {
     if (g->team) return team_submit(g->team, j, e);
     j->team = NULL;
+    j->carried = NULL;
     return engine_post(g, j, e);
 }
 

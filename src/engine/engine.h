@@ -17,6 +17,7 @@
 #include "kernels/tensor.h"
 #include "text/tok/tok.h"
 
+struct engram_use;
 struct lora_use;
 struct model;
 struct store;
@@ -88,8 +89,6 @@ struct engine_stats { /* of one job */
     struct draft_stats drafts;
 };
 
-struct engram_use;
-
 /* Rows of an image (vision.h) replace these prompt tokens; the token ids only identify the rows. */
 struct job_image {
     int32_t at, n;     /* rows replace prompt[at .. at + n - 1] */
@@ -149,10 +148,11 @@ struct engine_job {
     /* private to the engine */
     struct engine_job *next;
     int64_t posted_ns;
-    _Atomic bool cancel;    /* set by engine_cancel under the queue's lock */
-    struct waiter *waiter;  /* set by engine_run */
-    struct team *team;      /* the team that chose this job's engine (team.h); NULL: none */
-    int32_t member, n_todo; /* that engine's index; prompt tokens counted as its load */
+    _Atomic bool cancel;     /* set by engine_cancel under the queue's lock */
+    struct waiter *waiter;   /* set by engine_run */
+    struct team *team;       /* the team that chose this job's engine (team.h); NULL: none */
+    int32_t member, n_todo;  /* that engine's index; prompt tokens counted as its load */
+    struct carried *carried; /* owned; from a card that failed (carried.h); NULL: none */
 };
 
 struct engine;
@@ -182,14 +182,14 @@ int engine_run(struct engine *e, struct engine_job *j, struct err *err);
 
 struct engine_totals {
     int64_t n_step, n_prompt, n_generated, n_drafted, n_accepted, n_job, n_failed;
-    int32_t n_failed_steps;     /* consecutive failed steps; a device that failed stays failed */
+    int32_t n_failed_steps; /* consecutive failed steps; a device that failed stays failed */
+    bool is_lost; /* a card of a split has failed, or every card of a team: open the model again */
     int64_t n_row, n_row_whole; /* rows sampled from; those of them copied whole to the host */
     int32_t n_active, n_waiting;
-    int64_t n_ctx, n_ctx_free; /* positions of all sequences together */
-    int64_t n_cached;          /* prompt tokens that were not evaluated again */
-    int32_t n_state;           /* checkpoints in memory */
-    int32_t n_state_disk;      /* checkpoints in files */
-    uint64_t state_bytes;      /* host memory of the checkpoints in memory */
+    int64_t n_ctx, n_ctx_free;     /* positions of all sequences together */
+    int64_t n_cached;              /* prompt tokens that were not evaluated again */
+    int32_t n_state, n_state_disk; /* checkpoints in memory; in files */
+    uint64_t state_bytes;          /* host memory of the checkpoints in memory */
     double step_ms_mean;
 };
 void engine_totals(struct engine *e, struct engine_totals *t);

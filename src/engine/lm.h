@@ -60,6 +60,7 @@ struct lm {
     /* largest number of logits rows per run; 0: the bound is unknown, and rows are not selected from */
     int32_t n_row_max;
     int64_t n_ctx;
+    bool is_split;             /* over several devices: if one is lost, it cannot work */
     uint64_t layout;           /* identifies the model and the file format of its states */
     uint64_t checkpoint_bytes; /* host memory of a checkpoint without its pages */
     uint64_t page_bytes;       /* size of KV_PAGE positions */

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "engine/carried.h"
 #include "engine/ngram_memory.h"
 #include "engine/draft/suffix.h"
 #include "engine/team_impl.h"
@@ -119,9 +120,20 @@ static void finish_job(struct sched *s, struct engine_job *j, enum finish finish
     s->totals.n_job++;
     if (finish == FINISH_ERROR) s->totals.n_failed++;
     int guarded = mem_guard_lift();
+    carried_drop(j);
     team_ended(j);
     j->on_done(j); /* the caller may free the job's memory from here on */
     mem_guard_restore(guarded);
+}
+
+/* The job leaves its slot, and its sampler was freed or moves with it. */
+static void detach(struct active *a) {
+    a->engram = NULL;
+    a->spec.engram = NULL;
+    a->sampler = NULL;
+    a->job = NULL;
+    a->prompt = NULL;
+    a->phase = PHASE_CLOSING;
 }
 
 static void retire(struct sched *s, struct active *a, enum finish finish) {
@@ -131,18 +143,48 @@ static void retire(struct sched *s, struct active *a, enum finish finish) {
     sampler_think_stats(a->sampler, &j->stats.think);
     sampler_free(a->sampler);
     engram_mixer_free(a->engram);
-    a->engram = NULL;
-    a->spec.engram = NULL;
-    a->sampler = NULL;
-    a->job = NULL;
-    a->phase = PHASE_CLOSING;
+    detach(a);
     a->is_kept &= finish != FINISH_ERROR; /* a failed step leaves no valid state */
     finish_job(s, j, finish);
 }
 
+/* A job moves once: if it is the job that makes cards fail, the others must survive it. The probabilities of its
+ * prompt were reported in part, so such a job does not move. */
+static bool may_move(const struct sched *s, const struct engine_job *j) {
+    return j->team && !j->carried && !j->p.prompt_probs && !s->lm->is_split;
+}
+
+/* Passes the job to another card if this one is lost. After that, the job belongs to the other engine's thread. */
+static bool move(struct sched *s, struct active *a) {
+    struct engine_job *j = a->job;
+    if (!may_move(s, j)) return false;
+    int guarded = mem_guard_lift();
+    struct carried *c = j->carried = carried_new(a->spec.history, a->spec.n_history);
+    bool moved = false;
+    if (c) {
+        c->sampler = a->sampler;
+        c->engram = a->engram;
+        c->start_ns = a->start_ns;
+        c->decode_ns = a->decode_ns;
+        moved = team_move(j, c->n);
+    }
+    if (c && !moved) { /* the slot keeps them */
+        c->sampler = NULL;
+        c->engram = NULL;
+        carried_drop(j);
+    }
+    mem_guard_restore(guarded);
+    if (!moved) return false;
+    detach(a);
+    a->is_kept = false;
+    return true;
+}
+
 void sched_fail(struct sched *s, struct active *a, const struct err *e) {
     a->job->err = *e;
-    retire(s, a, FINISH_ERROR);
+    s->totals.is_lost |=
+        s->lm->is_split && (e->code == CHIMERE_EDEVICE || e->code == CHIMERE_ETIMEOUT);
+    if (!move(s, a)) retire(s, a, FINISH_ERROR);
 }
 
 static int64_t ctx_limit(const struct sched *s) {
@@ -165,21 +207,35 @@ static int prime(struct active *a, const struct engine_job *j, struct err *e) {
     return sampler_prime(a->sampler, j->p.prompt + from, (size_t)(j->p.n_prompt - from), e);
 }
 
-static int seat(struct sched *s, struct active *a, struct engine_job *j, struct err *e) {
-    int rc = s->lm->ops->seq_new(s->lm, &a->seq, e);
-    if (!rc) rc = sampler_new(&a->sampler, &j->p.sampling, s->lm->n_vocab, s->tok, e);
+static int new_sampler(struct sched *s, struct active *a, struct engine_job *j, struct err *e) {
+    int rc = sampler_new(&a->sampler, &j->p.sampling, s->lm->n_vocab, s->tok, e);
     if (!rc && j->p.engram) {
         rc = engram_mixer_new(&a->engram, j->p.engram, s->lm->n_vocab, j->p.prompt, j->p.n_prompt,
                               e);
         const struct sampler_hook hook = ngram_memory_hook(a->engram);
         if (!rc) rc = sampler_add_hook(a->sampler, &hook);
     }
-    if (!rc) rc = prime(a, j, e);
-    int64_t more = ctx_limit(s) - j->p.n_prompt;
+    return rc ? rc : prime(a, j, e);
+}
+
+static int seat(struct sched *s, struct active *a, struct engine_job *j, struct err *e) {
+    struct carried *c = j->carried;
+    int rc = s->lm->ops->seq_new(s->lm, &a->seq, e);
+    a->prompt = c ? c->tokens : j->p.prompt;
+    a->n_prompt = c ? c->n : j->p.n_prompt;
+    if (!rc && !c) rc = new_sampler(s, a, j, e);
+    int64_t more = ctx_limit(s) - a->n_prompt;
     if (j->p.max_tokens > 0 && j->p.max_tokens < more) more = j->p.max_tokens;
-    if (!rc && spec_seq_init(&a->spec, j->p.prompt, j->p.n_prompt, (int32_t)more))
+    if (!rc && spec_seq_init(&a->spec, a->prompt, a->n_prompt, (int32_t)more))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-    return rc;
+    if (rc || !c) return rc;
+    a->sampler = c->sampler;
+    a->engram = c->engram;
+    a->start_ns = c->start_ns;
+    a->decode_ns = c->decode_ns;
+    c->sampler = NULL;
+    c->engram = NULL;
+    return 0;
 }
 
 bool sched_admit(struct sched *s, struct engine_job *j) {
@@ -201,8 +257,10 @@ bool sched_admit(struct sched *s, struct engine_job *j) {
         return true;
     }
     a->job = j;
-    a->start_ns = clock_ns();
-    j->stats.queue_ms = (double)(a->start_ns - j->posted_ns) * 1e-6;
+    if (!j->carried) {
+        a->start_ns = clock_ns();
+        j->stats.queue_ms = (double)(a->start_ns - j->posted_ns) * 1e-6;
+    }
     j->stats.n_prompt = j->p.n_prompt;
     a->n_ctx_held = want;
     a->keep_end = j->p.keep_end;
@@ -341,7 +399,7 @@ static void add_decodes(struct sched *s, int32_t *n_run, int32_t *n_tok) {
  * ends at a multiple of n_chunk from the start of the prompt, so that the text does not depend on other jobs. */
 static int32_t chunk_of(const struct sched *s, const struct active *a, int32_t room,
                         bool decoding) {
-    int32_t left = a->job->p.n_prompt - a->n_prefilled, n = left;
+    int32_t left = a->n_prompt - a->n_prefilled, n = left;
     if (s->p.deterministic) {
         int32_t cut = s->p.n_chunk - a->n_prefilled % s->p.n_chunk;
         if (n > cut) n = cut;
@@ -398,9 +456,9 @@ static void add_prefills(struct sched *s, int32_t *n_run, int32_t *n_tok) {
         bool probs = a->job->p.prompt_probs;
         if (probs && n > rows_left(s, *n_run)) n = rows_left(s, *n_run);
         if (n < 1) continue;
-        bool last = a->n_prefilled + n == a->job->p.n_prompt;
+        bool last = a->n_prefilled + n == a->n_prompt;
         s->runs[*n_run] = (struct batch_item){.seq = a->seq,
-                                              .tokens = a->job->p.prompt + a->n_prefilled,
+                                              .tokens = a->prompt + a->n_prefilled,
                                               .n_tok = n,
                                               .want = probs  ? WANT_ALL
                                                       : last ? WANT_LAST
@@ -425,7 +483,8 @@ static bool is_end(const struct sched *s, const struct engine_job *j, int32_t to
     return s->tok && !j->p.sampling.ignore_eos && tok_is_eog(s->tok, token);
 }
 
-/* Samples from one row and reports the token. Returns false if the job has ended; then it no longer belongs to a. */
+/* Samples from one row and reports the token. Returns false if the job has ended, and then no longer belongs to a, or
+ * fails at the end of the step: it may move to another thread, and what it has postponed must run before that. */
 static bool take_token(struct sched *s, struct active *a, int32_t row, int32_t *token) {
     struct engine_job *j = a->job;
     struct sampler_probs probs;
@@ -436,7 +495,8 @@ static bool take_token(struct sched *s, struct active *a, int32_t row, int32_t *
         if (!e.code)
             err_set(&e, *token, "the model's output is not a finite distribution (position %lld)",
                     (long long)s->lm->ops->seq_pos(s->lm, a->seq));
-        sched_fail(s, a, &e);
+        j->err = e;
+        a->fails = true;
         return false;
     }
     sampler_accept(a->sampler, *token);
@@ -494,11 +554,14 @@ static void after_prefill(struct sched *s, struct active *a, const struct batch_
     a->n_prefilled += r->n_tok;
     s->totals.n_prompt += r->n_tok;
     int guarded = mem_guard_lift();
-    if (j->on_prefill) j->on_prefill(j, a->n_prefilled, j->p.n_prompt);
+    /* an answer that has moved has reported its prompt */
+    if (j->on_prefill && !a->decode_ns) j->on_prefill(j, a->n_prefilled, j->p.n_prompt);
     mem_guard_restore(guarded);
-    if (a->n_prefilled < j->p.n_prompt) return;
-    a->decode_ns = clock_ns();
-    j->stats.prefill_ms = (double)(a->decode_ns - a->start_ns) * 1e-6;
+    if (a->n_prefilled < a->n_prompt) return;
+    if (!a->decode_ns) {
+        a->decode_ns = clock_ns();
+        j->stats.prefill_ms = (double)(a->decode_ns - a->start_ns) * 1e-6;
+    }
     a->phase = PHASE_DECODE;
     team_evaluated(j);
     take_token(s, a, row, &a->next);
@@ -537,6 +600,16 @@ static void after_decode(struct sched *s, struct active *a, const struct batch_i
     if (n_draft || a->draft.n_asked)
         spec_learn(&s->spec, &a->spec, &a->draft, kept - 1, &j->stats.drafts);
     *n_kept = kept;
+}
+
+static void fail_some(struct sched *s) {
+    for (int32_t i = 0; i < s->p.n_seq; i++) {
+        struct active *a = &s->active[i];
+        if (!a->fails) continue;
+        const struct err e = a->job->err;
+        a->fails = false;
+        sched_fail(s, a, &e);
+    }
 }
 
 static void fail_batch(struct sched *s, int32_t n_run, const struct err *e) {
@@ -595,6 +668,7 @@ static bool step(struct sched *s) {
         row += r->want == WANT_ALL ? r->n_tok : r->want == WANT_LAST;
     }
     run_later(later);
+    fail_some(s);
     double own_ms = clock_ms_since(start);
     follow_up(s, n_run, 0, n_dec);
     double ms = clock_ms_since(start);

@@ -16,7 +16,10 @@ enum { SCHED_MAX_STOPS = 6 };
 
 struct active {
     enum phase phase;
-    struct engine_job *job;      /* borrowed from the caller of engine_submit */
+    struct engine_job *job; /* borrowed from the caller of engine_submit */
+    /* view: evaluated before the next token is sampled; the job's prompt, or what it carries */
+    const int32_t *prompt;
+    int32_t n_prompt;
     struct seq *seq;             /* owned */
     struct sampler *sampler;     /* owned */
     struct engram_mixer *engram; /* owned; NULL: none */
@@ -26,6 +29,7 @@ struct active {
     int64_t n_ctx_held;      /* positions reserved for this job */
     struct spec_seq spec;
     int64_t start_ns, decode_ns;
+    bool fails;           /* at the end of the step, by its job's err */
     bool is_kept;         /* its states go to the prefix cache */
     struct moe_keep keep; /* the job's value, or else the engine's */
     /* salt: hash of adapters and scope; session: hash of the conversation's name */

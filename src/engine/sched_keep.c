@@ -43,11 +43,11 @@ static void plan_stops(struct sched *s, struct active *a) {
     if (first > 0) add_stop(s, a, j->p.marks[0]);
     for (int32_t i = first; i < n; i++)
         if (j->p.marks[i] > 0 && j->p.marks[i] < j->p.n_prompt) add_stop(s, a, j->p.marks[i]);
-    add_stop(s, a, j->p.n_prompt - 1);
+    add_stop(s, a, a->n_prompt - 1);
 }
 
 int32_t sched_next_stop(const struct sched *s, const struct active *a) {
-    int32_t stop = a->job->p.n_prompt, every = s->p.cache.n_every;
+    int32_t stop = a->n_prompt, every = s->p.cache.n_every;
     if (!a->is_kept) return stop;
     if (a->has_twins && a->n_prefilled < stop - 1) stop--;
     for (int32_t i = a->n_stop - 1; i >= 0 && a->stops[i] > a->n_prefilled; i--) stop = a->stops[i];
@@ -61,8 +61,7 @@ static bool is_stop(const struct sched *s, const struct active *a) {
     every = every > s->grid ? every / s->grid * s->grid : s->grid;
     for (int32_t i = 0; i < a->n_stop; i++)
         if (a->stops[i] == a->n_prefilled) return true;
-    return a->n_prefilled % every == 0 ||
-           (a->has_twins && a->n_prefilled == a->job->p.n_prompt - 1);
+    return a->n_prefilled % every == 0 || (a->has_twins && a->n_prefilled == a->n_prompt - 1);
 }
 
 /* Hash of adapters, kept experts and scope; without adapters and with all experts, the scope itself. */
@@ -126,9 +125,10 @@ static bool take_hit(struct sched *s, struct active *a) {
     }
     a->is_partial = false;
     a->n_prefilled = (int32_t)pos;
-    a->job->stats.n_cached = (int32_t)pos;
+    if (!a->decode_ns)
+        a->job->stats.n_cached = (int32_t)pos; /* of the prompt, not of a moved answer */
     s->totals.n_cached += pos;
-    if (pos == (a->job->p.n_prompt - 1) / s->grid * s->grid) a->began = x;
+    if (pos == (a->n_prompt - 1) / s->grid * s->grid) a->began = x;
     else prefix_unpin(s->prefix, x);
     return true;
 }
@@ -142,15 +142,14 @@ static bool leads(const struct active *a, const struct active *b) {
     if (a == b || !a->is_kept || (a->phase != PHASE_PREFILL && a->phase != PHASE_LOAD))
         return false;
     if (a->start_ns > b->start_ns || (a->start_ns == b->start_ns && a > b)) return false;
-    return a->salt == b->salt && a->job->p.n_prompt == b->job->p.n_prompt &&
-           memcmp(a->job->p.prompt, b->job->p.prompt,
-                  (size_t)a->job->p.n_prompt * sizeof *a->job->p.prompt) == 0;
+    return a->salt == b->salt && a->n_prompt == b->n_prompt &&
+           memcmp(a->prompt, b->prompt, (size_t)a->n_prompt * sizeof *a->prompt) == 0;
 }
 
 /* Returns true if a, which could start at pos, should wait for another job with the same prompt. */
 static bool waits(struct sched *s, const struct active *a, int64_t pos) {
     bool any = false;
-    if (!may_branch(s) || pos + 1 >= a->job->p.n_prompt) return false;
+    if (!may_branch(s) || pos + 1 >= a->n_prompt) return false;
     for (int32_t i = 0; i < s->p.n_seq; i++)
         if (leads(&s->active[i], a)) any = s->active[i].has_twins = true;
     return any;
@@ -158,10 +157,9 @@ static bool waits(struct sched *s, const struct active *a, int64_t pos) {
 
 /* Looks for a state of the job's prefix until one is restored, one is being read or evaluated, or none is left. */
 static void seek(struct sched *s, struct active *a) {
-    const struct engine_job *j = a->job;
     for (;;) {
         bool is_new = !a->hit;
-        if (is_new) a->hit = prefix_find(s->prefix, j->p.prompt, j->p.n_prompt, a->salt);
+        if (is_new) a->hit = prefix_find(s->prefix, a->prompt, a->n_prompt, a->salt);
         if (is_new && waits(s, a, a->hit ? prefix_pos(a->hit) : 0)) {
             if (a->hit) prefix_unpin(s->prefix, a->hit);
             a->hit = NULL;

@@ -158,11 +158,13 @@ static int32_t choose(const struct team *t, const int64_t *n_known, int64_t n_pr
     return best;
 }
 
-static void give(struct team *t, struct engine_job *j, int32_t who, int64_t n_known) {
+/* n_tok: tokens to evaluate, of which the member is expected to have n_known. */
+static void give(struct team *t, struct engine_job *j, int32_t who, int32_t n_tok,
+                 int64_t n_known) {
     struct team_member *m = &t->members[who];
     j->team = t;
     j->member = who;
-    j->n_todo = (int32_t)(j->p.n_prompt - n_known);
+    j->n_todo = (int32_t)(n_tok - n_known);
     m->n_open++;
     m->n_job++;
     m->n_todo += j->n_todo;
@@ -182,13 +184,14 @@ int team_submit(struct team *t, struct engine_job *j, struct err *e) {
     int64_t n_known[TEAM_MAX];
     uint32_t refused = 0;
     j->team = NULL;
+    j->carried = NULL;
     /* engine_post reports the error */
     if (!j->p.prompt || j->p.n_prompt < 1) return engine_post(t->engines[0], j, e);
     for (;;) {
         pthread_mutex_lock(&t->lock);
         if (!refused) match(t, &j->p, n_known);
         int32_t who = choose(t, n_known, j->p.n_prompt, refused);
-        if (who >= 0) give(t, j, who, n_known[who]);
+        if (who >= 0) give(t, j, who, j->p.n_prompt, n_known[who]);
         pthread_mutex_unlock(&t->lock);
         if (who < 0 && refused) return e ? e->code : CHIMERE_EBUSY;
         if (who < 0)
@@ -203,8 +206,11 @@ int team_submit(struct team *t, struct engine_job *j, struct err *e) {
     }
 }
 
-struct engine *team_engine_of(const struct team *t, const struct engine_job *j) {
-    return t->engines[j->member];
+struct engine *team_engine_of(struct team *t, const struct engine_job *j) {
+    pthread_mutex_lock(&t->lock);
+    struct engine *g = t->engines[j->member];
+    pthread_mutex_unlock(&t->lock);
+    return g;
 }
 
 void team_evaluated(struct engine_job *j) {
@@ -225,17 +231,52 @@ static bool has_failed(struct engine *g, const struct engine_job *j) {
     return x.n_failed_steps >= MAX_FAILED_STEPS;
 }
 
+/* Marks the member of a job that failed with its card. */
+static void lose(struct team *t, const struct engine_job *j) {
+    struct team_member *m = &t->members[j->member];
+    if (!m->lost) log_error("%s gets no more requests: %s", m->name, j->err.text);
+    m->lost = true;
+}
+
 void team_ended(struct engine_job *j) {
     struct team *t = j->team;
     if (!t) return;
     bool failed = j->finish == FINISH_ERROR && has_failed(t->engines[j->member], j);
     pthread_mutex_lock(&t->lock);
-    struct team_member *m = &t->members[j->member];
-    bool lost = failed && !m->lost;
-    m->lost |= lost;
+    if (failed) lose(t, j);
     take_back(j);
     pthread_mutex_unlock(&t->lock);
-    if (lost) log_error("%s gets no more requests: %s", m->name, j->err.text);
+}
+
+bool team_move(struct engine_job *j, int32_t n_tok) {
+    struct team *t = j->team;
+    int64_t n_known[TEAM_MAX];
+    uint32_t refused = 0;
+    int32_t from = j->member;
+    if (!has_failed(t->engines[from], j)) return false;
+    for (int32_t i = 0; i < t->n; i++)
+        if (engine_own_ctx(t->engines[i]) <= n_tok) refused |= 1U << i;
+    pthread_mutex_lock(&t->lock);
+    lose(t, j);
+    match(t, &j->p, n_known);
+    int32_t who = choose(t, n_known, n_tok, refused);
+    if (who >= 0) {
+        const struct err why = j->err;
+        take_back(j);
+        give(t, j, who, n_tok, n_known[who]);
+        j->err = (struct err){0};
+        /* the other engine may end the job at once, but its thread waits for the lock before that */
+        if (!engine_post(t->engines[who], j, NULL)) {
+            t->members[who].n_moved++;
+        } else { /* the engines are being closed */
+            take_back(j);
+            give(t, j, from, n_tok, n_tok);
+            j->err = why;
+            who = -1;
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+    return who >= 0;
 }
 
 /* ---- reports ---- */
@@ -269,6 +310,15 @@ int64_t team_ctx(const struct team *t) {
     return least;
 }
 
+/* Members that take turns on the same cards fail together; replicas are lost one by one. */
+static bool is_lost(struct team *t, bool any_split) {
+    bool all = true;
+    pthread_mutex_lock(&t->lock);
+    for (int32_t i = 0; i < t->n; i++) all &= t->members[i].lost;
+    pthread_mutex_unlock(&t->lock);
+    return all || any_split;
+}
+
 /* Sums over all members. n_failed_steps is that of the best member; step_ms_mean is the mean over all steps. */
 void team_totals(struct team *t, struct engine_totals *sum) {
     double ms = 0;
@@ -285,6 +335,8 @@ void team_totals(struct team *t, struct engine_totals *sum) {
         sum->n_ctx_free += x.n_ctx_free, sum->n_cached += x.n_cached, sum->n_state += x.n_state;
         sum->n_state_disk += x.n_state_disk, sum->state_bytes += x.state_bytes;
         if (x.n_failed_steps < sum->n_failed_steps) sum->n_failed_steps = x.n_failed_steps;
+        sum->is_lost |= x.is_lost;
     }
+    sum->is_lost = is_lost(t, sum->is_lost);
     sum->step_ms_mean = sum->n_step ? ms / (double)sum->n_step : 0;
 }

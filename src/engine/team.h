@@ -7,7 +7,9 @@
  * state, and moves if that card has much more to do. The estimate has bounded size and may be wrong: a member that has
  * evicted a state evaluates the prompt again.
  *
- * A member whose device has failed gets no more jobs. Any thread may call this. */
+ * A member whose device has failed gets no more jobs. Its jobs, also those with half an answer, move to other members,
+ * which evaluate their text again; their callbacks then run on the thread of the other engine. Any thread may call
+ * this. */
 #ifndef CHIMERE_ENGINE_TEAM_H
 #define CHIMERE_ENGINE_TEAM_H
 
@@ -23,6 +25,7 @@ struct team_member {
     int32_t n_open;       /* jobs that it has received and that have not ended */
     int64_t n_todo;       /* estimated prompt tokens of these jobs that are not evaluated yet */
     int64_t n_job;        /* jobs received in total */
+    int64_t n_moved;      /* jobs received from members that failed */
     int64_t n_routed_hit; /* prompt tokens that it was expected to have, over all jobs */
 };
 

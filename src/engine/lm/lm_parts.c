@@ -196,7 +196,8 @@ int lm_open_parts(struct lm **out, struct model *const *parts, int32_t n, struct
     x->lm = (struct lm){.ops = &x->ops,
                         .n_vocab = end->hp.n_vocab,
                         .n_row_max = lm_n_out_max(p),
-                        .n_ctx = p->n_ctx};
+                        .n_ctx = p->n_ctx,
+                        .is_split = n > 1};
     const uint64_t form[] = {end->hash,    p->k_type,   p->v_type,
                              p->speculate, (uint64_t)n, (uint64_t)is_sliced};
     x->lm.layout = hash_bytes(form, sizeof form, 0);

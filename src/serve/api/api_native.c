@@ -261,14 +261,15 @@ static void put_cards(struct buf *out, const struct backend *b) {
         struct team_member m;
         struct engine_totals t;
         team_at(g, i, &m, &t);
-        buf_printf(
-            out,
-            "%s{\"device\":\"%s\",\"lost\":%s,\"jobs\":%d,\"jobs_given\":%lld,\"steps\":%lld,"
-            "\"step_ms\":%.3f,\"prompt\":%lld,\"cached\":%lld,\"generated\":%lld,"
-            "\"context_free\":%lld}",
-            i ? "," : ",\"cards\":[", m.name, m.lost ? "true" : "false", m.n_open,
-            (long long)m.n_job, (long long)t.n_step, t.step_ms_mean, (long long)t.n_prompt,
-            (long long)t.n_cached, (long long)t.n_generated, (long long)t.n_ctx_free);
+        buf_printf(out,
+                   "%s{\"device\":\"%s\",\"lost\":%s,\"jobs\":%d,\"jobs_given\":%lld,\"jobs_"
+                   "moved\":%lld,\"steps\":%lld,"
+                   "\"step_ms\":%.3f,\"prompt\":%lld,\"cached\":%lld,\"generated\":%lld,"
+                   "\"context_free\":%lld}",
+                   i ? "," : ",\"cards\":[", m.name, m.lost ? "true" : "false", m.n_open,
+                   (long long)m.n_job, (long long)m.n_moved, (long long)t.n_step, t.step_ms_mean,
+                   (long long)t.n_prompt, (long long)t.n_cached, (long long)t.n_generated,
+                   (long long)t.n_ctx_free);
     }
     buf_putc(out, ']');
 }

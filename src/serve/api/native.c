@@ -51,6 +51,7 @@ static double used_ratio(const struct engine_totals *t, int32_t n_seq) {
 CARD_VALUE(jobs, m->n_open)
 CARD_VALUE(jobs_given, m->n_job)
 CARD_VALUE(prompt_todo, m->n_todo)
+CARD_VALUE(jobs_moved, m->n_moved)
 CARD_VALUE(lost, m->lost)
 CARD_VALUE(prompt_tokens, t->n_prompt)
 CARD_VALUE(cached_tokens, t->n_cached)
@@ -106,6 +107,7 @@ static const struct card_gauge {
 } card_gauges[] = {
     {"card_jobs", "answers that the card has, under way or waiting", card_jobs},
     {"card_jobs_given", "answers that it was ever given", card_jobs_given},
+    {"card_jobs_moved", "of those, answers taken over from cards that failed", card_jobs_moved},
     {"card_prompt_todo", "prompt tokens that wait there, about", card_prompt_todo},
     {"card_prompt_tokens", "prompt tokens evaluated", card_prompt_tokens},
     {"card_cached_tokens", "prompt tokens that a kept state covered", card_cached_tokens},
