@@ -5,11 +5,14 @@
 #include "cli/cli.h"
 #include "serve/serve.h"
 
-struct serve_reload {    /* all borrowed */
+struct serve_reload {    /* pointers are borrowed */
     const struct cfg *c; /* as at the start of the server */
     const char *usage;
     int argc;
     char **argv;
+    int port;          /* of the server before this one, or on which this one listens; 0: neither */
+    int32_t n_restart; /* how often the program was started again in quick succession */
+    bool starts_again; /* end the server and start the program again */
     bool always_thinks; /* set by the template's variables, whatever --think is */
 };
 

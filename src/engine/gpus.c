@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
+#include "kernels/device.h"
 
 enum split split_of(const char *name) {
     return strcmp(name, "replica") == 0  ? SPLIT_REPLICA
@@ -39,6 +41,27 @@ int gpus_parse(const char *text, struct gpus *out, struct err *e) {
         out->n++;
     }
     return 0;
+}
+
+int gpus_answering(const char *text, char *out, size_t size, struct err *e) {
+    struct gpus g;
+    size_t n = 0;
+    int rc = gpus_parse(text, &g, e);
+    if (rc) return rc;
+    *out = 0;
+    for (int32_t i = 0; i < g.n; i++) {
+        struct dev *d;
+        const char *name = g.names[i], *colon = strchr(name, ':');
+        const struct device_params p = {.name = name, .n_thread = 1};
+        if (device_open(&d, &p, e)) {
+            log_warn("%s is left out: %s", name, e->text);
+            continue;
+        }
+        d->ops->close(d);
+        n += (size_t)snprintf(out + n, size - n, "%s%s", n ? "," : "", colon ? colon + 1 : name);
+        if (n >= size) return err_set(e, CHIMERE_ELIMIT, "--gpus: the list is too long");
+    }
+    return n ? 0 : e->code;
 }
 
 /* Stores the weight bytes of each layer; the output head counts with the last layer. Returns the sum. */

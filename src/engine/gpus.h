@@ -2,6 +2,7 @@
 #ifndef CHIMERE_ENGINE_GPUS_H
 #define CHIMERE_ENGINE_GPUS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -24,6 +25,10 @@ struct gpus {
 /* Parses "0,1": numbers of GPUs, each once. "cpu" is an engine on the processor and may be repeated, so that the
  * distribution of requests can be tested without GPUs. NULL: no GPUs. */
 int gpus_parse(const char *text, struct gpus *out, struct err *e);
+
+/* Writes those names of the list text that can be opened, each with a warning about one that cannot. Returns 0, or the
+ * error of the last card if none answers. */
+int gpus_answering(const char *text, char *out, size_t size, struct err *e);
 
 /* Divides the layers of the file at path into n parts, with bytes in proportion to share. Each part has at least one
  * layer; the last part also has the output head. CHIMERE_ELIMIT: fewer layers than parts. */

@@ -14,12 +14,12 @@ static void send_body(struct http_request *r, int status, struct buf *out) {
 
 enum { MAX_FAILED_STEPS = 3 }; /* a single failure may be caused by a request */
 
-/* Returns whether the first model's device has failed. It stays failed until the process is restarted. */
+/* Returns whether the first model's device has failed. It stays failed until the server starts again. */
 static bool is_failed(const struct server *s) {
     const struct backend *b = s->n_gate ? catalog_at(s->p.catalog, 0) : NULL;
     struct engine_totals t = {0};
     if (b && b->model && b->model->engine) engine_totals(b->model->engine, &t);
-    return t.n_failed_steps >= MAX_FAILED_STEPS;
+    return t.is_lost || t.n_failed_steps >= MAX_FAILED_STEPS;
 }
 
 void health_ok(struct http_request *r) {

@@ -38,9 +38,10 @@ grep -q 'cuda:9: gpu: ' err || fail "$(cat err)"
 refuses 1 'does not fit' check --gpus cpu,cpu,cpu,cpu --ram 40M
 
 # ---- one server, two engines ----
+restarted=()
 start() {
     : >line # the server may empty it only after this shell has looked for the address
-    "$CHIMERE" serve --port 0 --no-odo --ctx 1024 --parallel 2 -t 1 "$@" >line 2>plan &
+    "$CHIMERE" serve "${restarted[@]}" --port 0 --no-odo --ctx 1024 --parallel 2 -t 1 "$@" >line 2>plan &
     pid=$!
     for _ in $(seq 600); do
         grep -q 'listens on' line && break
@@ -126,7 +127,42 @@ for card in 0 1; do
     [ "${n%%.*}" -ge 1000 ] || fail "card $card exchanged $n bytes"
 done
 kept
+# SIGUSR1, which the server also sends itself if a card is lost, starts the program again: same process, same port
+before=$url
+kill -USR1 $pid
+for _ in $(seq 600); do
+    [ "$(grep -c 'listens on' line)" != 2 ] || break
+    kill -0 $pid 2>/dev/null || fail "the server ended: $(cat plan)"
+    sleep 0.1
+done
+[ "$(sed -n '$!d; s/.*listens on \([^ ]*\) .*/\1/p' <(grep 'listens on' line))" = "$before" ] || fail "$(cat line)"
+[ "$(grep -c '^2 cards, a slice of every layer' plan)" = 2 ] || fail "the plan: $(cat plan)"
+questions >again
+cmp one again || fail "after the program was started again, it says something else"
 stop
+# after a restart, a card that does not answer is left out
+restarted=(--restarted 1:0)
+start --gpus cpu,9 --split tensor
+restarted=()
+grep -q 'cuda:9 is left out: gpu: ' plan || fail "$(cat plan)"
+questions >again
+cmp one again || fail "one card alone says something else"
+stop
+# none answers: another attempt after a pause, which a signal ends; five attempts in quick succession are the last
+"$CHIMERE" serve --restarted 1:0 --port 0 -q --no-odo -t 1 --gpus 9 >line 2>plan &
+pid=$!
+for _ in $(seq 100); do
+    grep -q 'the next attempt is in 4 s' plan && break
+    sleep 0.1
+done
+grep -q 'gpu: .*; the next attempt is in 2 s' plan || fail "$(cat plan)"
+grep -q 'the next attempt is in 4 s' plan || fail "no further attempt: $(cat plan)"
+status=0
+kill $pid
+wait $pid || status=$?
+pid=
+[ "$status" = 1 ] || fail "ended with $status: $(cat plan)"
+refuses 1 'gpu: ' "$CHIMERE" serve --restarted 5:0 --port 0 -q --no-odo -t 1 --gpus 9
 refuses 1 "--link peer: these cards do not access each other's memory directly" "$CHIMERE" serve --port 0 -q --no-odo \
     --ctx 256 -t 1 --gpus cpu,cpu --split tensor --link peer
 # bench: slices without a server, and what they exchange

@@ -76,3 +76,15 @@ bool os_program(char *out, size_t out_size) {
     out[n] = 0;
     return true;
 }
+
+enum { CLOSE_ON_EXEC = 4 }; /* CLOSE_RANGE_CLOEXEC; older headers lack it */
+
+void os_run_again(char *const *argv) {
+    char path[4096];
+    if (!os_program(path, sizeof path)) return;
+#ifdef SYS_close_range
+    syscall(SYS_close_range, 3U, ~0U,
+            CLOSE_ON_EXEC); /* before Linux 5.11, libraries' files stay open */
+#endif
+    execv(path, argv);
+}

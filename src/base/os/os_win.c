@@ -75,3 +75,5 @@ bool os_program(char *out, size_t out_size) {
     DWORD n = GetModuleFileNameW(NULL, wide, WIN_PATH);
     return n && n < WIN_PATH && win_narrow(wide, out, out_size);
 }
+
+void os_run_again(char *const *argv) { (void)argv; } /* a process cannot be replaced */

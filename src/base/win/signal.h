@@ -4,7 +4,7 @@
 
 #include_next <signal.h>
 
-enum { SIGHUP = 1, SIGPIPE = 13, SIG_BLOCK = 0, SIG_UNBLOCK = 1, SIG_SETMASK = 2 };
+enum { SIGHUP = 1, SIGUSR1 = 10, SIGPIPE = 13, SIG_BLOCK = 0, SIG_UNBLOCK = 1, SIG_SETMASK = 2 };
 typedef unsigned win_sigset;
 #define sigset_t win_sigset
 struct sigaction {
@@ -17,7 +17,10 @@ int sigaction(int number, const struct sigaction *act, struct sigaction *old);
 /* Ctrl-C of a blocked SIGINT is kept for sigwait. */
 int win_sigmask(int how, const sigset_t *set, sigset_t *old);
 int sigwait(const sigset_t *set, int *got);
+int win_raise(int number); /* ends a sigwait */
 #undef pthread_sigmask
 #define pthread_sigmask win_sigmask
+#undef pthread_kill
+#define pthread_kill(thread, number) ((void)(thread), win_raise(number))
 
 #endif

@@ -36,6 +36,11 @@ int win_sigmask(int how, const sigset_t *set, sigset_t *old) {
     return 0;
 }
 
+int win_raise(int number) {
+    atomic_store(&pending, number);
+    return SetEvent(event) ? 0 : -1;
+}
+
 int sigwait(const sigset_t *set, int *got) {
     (void)set;
     while (!(*got = atomic_exchange(&pending, 0))) WaitForSingleObject(event, INFINITE);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -21,6 +22,7 @@
 #include "cli/serve_check.h"
 #include "cli/serve_keys.h"
 #include "cli/serve_reload.h"
+#include "cli/serve_watch.h"
 #include "cli/args/hub_args.h"
 #include "backend/catalog.h"
 #include "backend/embed.h"
@@ -236,15 +238,31 @@ static void signals(sigset_t *set) {
     sigaddset(set, SIGINT);
     sigaddset(set, SIGTERM);
     sigaddset(set, SIGHUP);
+    sigaddset(set, SIGUSR1); /* starts the program again; serve_watch.h sends it too */
 }
 
-static void wait_for_signal(const struct serve_reload *r, struct server *s,
-                            const struct serve_params *p) {
+/* Returns the signal that ended the wait. */
+static int wait_for_signal(const struct serve_reload *r, struct server *s,
+                           const struct serve_params *p) {
     sigset_t set;
     int got = 0;
     bool has_terminal = os_is_terminal(stdin);
     signals(&set);
     while (!sigwait(&set, &got) && got == SIGHUP && !has_terminal) serve_reload_options(r, s, p);
+    return got;
+}
+
+/* Serves until a signal comes. SIGUSR1, from the user or from the watch, starts the program again. */
+static int serve_on(struct serve_reload *reload, struct server *s, const struct serve_params *p,
+                    struct engine *g, struct err *e) {
+    struct serve_watch *watch = NULL;
+    int32_t pause = serve_watch_pause_ms(reload->n_restart);
+    reload->port = serve_port(s);
+    int rc = pause < 0 ? 0 : serve_watch_open(&watch, g, pause, e), got = 0;
+    if (!rc) got = wait_for_signal(reload, s, p);
+    serve_watch_close(watch);
+    reload->starts_again = got == SIGUSR1;
+    return rc;
 }
 
 static void name_of(const struct cfg *c, char *out, size_t size) {
@@ -353,8 +371,8 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
     if (!rc) rc = serve_open(&s, p, e);
     if (!rc) {
         announce(p, serve_port(s), backend->name, model.n_seq);
-        wait_for_signal(reload, s, p);
-        log_info("stopping");
+        rc = serve_on(reload, s, p, r->engine, e);
+        log_info(reload->starts_again ? "starting again" : "stopping");
         /* the night must release the engine before the last answers end */
         serve_night_close(night);
         night = NULL;
@@ -463,7 +481,7 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
         .ollama = cfg_bool(c, "ollama"),
         .verbose = cfg_bool(c, "verbose"),
         .metrics_compat = compat_named(cfg_str(c, "metrics-compat")),
-        .port = (int)cfg_int(c, "port"),
+        .port = reload->port ? reload->port : (int)cfg_int(c, "port"),
         .max_body_bytes = cfg_bytes(c, "max-body"),
         .max_bodies_bytes = cfg_bytes(c, "max-bodies"),
         .max_connections = take_descriptors((int)cfg_int(c, "max-connections")),
@@ -542,24 +560,88 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
     return rc;
 }
 
+/* ---- starting again: a process cannot use a card that it has lost, but a new one may ---- */
+
+static const char again_flag[] = "--restarted"; /* N:PORT, only as the first option */
+
+/* Reads and removes what the process before this one has left. */
+static void read_again(struct serve_reload *r) {
+    int n, port;
+    if (r->argc < 3 || strcmp(r->argv[1], again_flag) != 0) return;
+    if (sscanf(r->argv[2], "%d:%d", &n, &port) == 2 && n > 0 && port >= 0 && port <= 65535) {
+        r->n_restart = n;
+        r->port = port;
+    }
+    r->argv[2] = r->argv[0];
+    r->argv += 2;
+    r->argc -= 2;
+}
+
+static int start_again(const struct serve_reload *r, struct err *e) {
+    char state[32], *name = r->argv[0];
+    char **argv = mem_alloc_array((size_t)r->argc + 4, sizeof *argv);
+    if (!argv) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    snprintf(state, sizeof state, "%d:%d", r->n_restart + 1, r->port);
+    argv[0] = "chimere";
+    argv[1] = name;
+    argv[2] = (char *)again_flag;
+    argv[3] = state;
+    for (int i = 1; i <= r->argc; i++) argv[3 + i] = r->argv[i]; /* the last is NULL */
+    os_run_again(argv);
+    mem_free(argv);
+    return err_set(e, CHIMERE_EUNSUPPORTED, "the program cannot start itself again");
+}
+
+/* Cards that do not answer after a restart are left out, if the others can hold the model. */
+static int keep_answering(const struct serve_reload *r, struct cfg *c, struct err *e) {
+    char list[64];
+    if (!r->n_restart || !cfg_str(c, "gpus")) return 0;
+    int rc = gpus_answering(cfg_str(c, "gpus"), list, sizeof list, e);
+    return rc ? rc : cfg_set(c, "gpus", list, e);
+}
+
+/* If the model cannot be opened again, the next attempt is after a pause, which a signal ends. */
+static int run_again(struct serve_reload *r, struct cfg *c, int *status, struct err *e) {
+    int64_t start = clock_ns();
+    int rc = keep_answering(r, c, e);
+    if (!rc) rc = run(r, status, e);
+    if (r->starts_again && clock_ms_since(start) > SERVE_STEADY_MS) r->n_restart = 0;
+    int32_t pause = serve_watch_pause_ms(r->n_restart);
+    if (rc && r->n_restart && pause >= 0) {
+        sigset_t set;
+        struct serve_watch *watch;
+        int got = 0;
+        log_error("%s; the next attempt is in %d s", e->text, pause / 1000);
+        if (serve_watch_open(&watch, NULL, pause, e)) return rc;
+        signals(&set);
+        while (!sigwait(&set, &got) && got == SIGHUP) continue;
+        serve_watch_close(watch);
+        r->starts_again = got == SIGUSR1;
+    }
+    return r->starts_again ? start_again(r, e) : rc;
+}
+
 int cmd_serve(int argc, char **argv) {
     struct cfg *c;
     int status;
     /* glibc raises this threshold itself with each large block that is freed. Saved states, which are allocated
      * and freed by the thousand, then fragment the heap: 240 MB after 2,000 requests that hold 190. */
     mallopt(M_MMAP_THRESHOLD, 128 << 10);
-    if (!cli_parse(&c, serve_options, serve_usage, argc, argv, &status)) return status;
+    struct serve_reload reload = {.usage = serve_usage, .argc = argc, .argv = argv};
+    read_again(&reload);
+    if (!cli_parse(&c, serve_options, serve_usage, reload.argc, reload.argv, &status))
+        return status;
     struct err e = {0};
     sigset_t set;
     signals(&set);
     /* blocked in every thread; wait_for_signal receives them */
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    struct serve_reload reload = {.c = c, .usage = serve_usage, .argc = argc, .argv = argv};
+    reload.c = c;
     int rc = model_args_talk(c, &e);
     if (!rc && cfg_str(c, "store") && !cfg_str(c, "db")) /* also for the orchestrator */
         rc = cfg_set(c, "db", cfg_str(c, "store"), &e);
     status = 0;
-    if (!rc) rc = run(&reload, &status, &e);
+    if (!rc) rc = run_again(&reload, c, &status, &e);
     cfg_free(c);
     return rc ? cli_fail(&e) : status;
 }
