@@ -431,3 +431,39 @@ int docs_put(struct docs *d, const char *name, const char *collection, const cha
     extract_fini(&x);
     return rc;
 }
+
+/* Removes the known documents at or below a name, and excludes files on the disk. */
+static int remove_below(struct job *j, const char *name) {
+    bool is_disk = *name == '/';
+    int rc = 0;
+    for (size_t i = 0; i < j->n_known && !rc; ++i) {
+        const char *path = j->known[i].path;
+        const struct store_doc_root gone = {j->collection, path, .is_excluded = true};
+        if (!below(path, name)) continue;
+        if (is_disk && !j->r->n_removed)
+            rc = store_doc_root_drop(j->d->store, j->collection, name, j->e);
+        if (!rc) rc = store_doc_remove(j->d->store, j->collection, path, j->e);
+        if (!rc && is_disk) rc = store_doc_root_put(j->d->store, &gone, j->e);
+        ++j->r->n_removed;
+    }
+    return rc;
+}
+
+int docs_remove(struct docs *d, const char *name, const char *collection, int32_t *n_removed,
+                struct err *e) {
+    struct docs_report r = {0};
+    struct job j = {.d = d, .collection = collection, .r = &r, .e = e};
+    char real[PATH_MAX];
+    *n_removed = 0;
+    if (!*name) return err_set(e, CHIMERE_EINVAL, "name: expected the name of a document");
+    map_init(&j.by_path, (size_t)256 << 20);
+    int rc = store_doc_list(d->store, collection, add_known, &j, e);
+    if (rc == CHIMERE_ENOMEM) err_set(e, rc, "out of memory");
+    if (!rc) rc = remove_below(&j, name);
+    if (!rc && !r.n_removed && realpath(name, real)) rc = remove_below(&j, real);
+    if (!rc && !r.n_removed)
+        rc = err_set(e, CHIMERE_ENOENT, "name: there is no '%.80s' in '%.64s'", name, collection);
+    *n_removed = r.n_removed;
+    free_known(&j);
+    return rc;
+}

@@ -1,4 +1,5 @@
 /* docs_index_win.c: reading documents on Windows: refused, because their parsers need the sandbox. */
+#include "retrieval/docs_put.h"
 #include "retrieval/docs_refresh.h"
 
 int docs_index(struct docs *d, const char *path, const char *collection, struct docs_report *r,
@@ -20,5 +21,12 @@ int docs_put(struct docs *d, const char *name, const char *collection, const cha
              struct docs_report *r, struct err *e) {
     (void)d, (void)collection, (void)data, (void)n;
     *r = (struct docs_report){0};
+    return err_set(e, CHIMERE_EUNSUPPORTED, "%s: documents are not supported on Windows", name);
+}
+
+int docs_remove(struct docs *d, const char *name, const char *collection, int32_t *n_removed,
+                struct err *e) {
+    (void)d, (void)collection;
+    *n_removed = 0;
     return err_set(e, CHIMERE_EUNSUPPORTED, "%s: documents are not supported on Windows", name);
 }

@@ -11,7 +11,6 @@
 #include "serve/http/http_target.h"
 #include "serve/api/json_out.h"
 #include "store/doc.h"
-#include "store/doc_root.h"
 
 enum {
     MAX_NAME = 512,
@@ -128,29 +127,19 @@ void documents_put(struct http_request *r) {
     answer(r, rc, &out, &e);
 }
 
-static int is_there(void *ud, const struct store_doc *d) { return strcmp(d->path, ud) == 0; }
-
 void documents_remove(struct http_request *r) {
     struct err e = {0};
     struct docs *d;
     struct buf out;
-    const char *name = "", *collection = "";
+    const char *name, *collection;
+    int32_t n_removed = 0;
     int rc = docs_of(r, &d, &e);
     if (!rc) rc = name_of(r, &name, &e);
     if (!rc) rc = collection_of(r, "default", &collection, &e);
-    struct store *s = rc ? NULL : odo_store(r->s->p.odo);
-    if (!rc) rc = store_doc_list(s, collection, is_there, (void *)(uintptr_t)name, &e);
-    if (rc == 0)
-        rc = e.code ? e.code
-                    : err_set(&e, CHIMERE_ENOENT, "name: there is no '%.80s' in '%.64s'", name,
-                              collection);
-    else if (rc > 0) rc = store_doc_remove(s, collection, name, &e);
-    if (!rc && *name == '/') { /* the file stays on the disk */
-        const struct store_doc_root gone = {collection, name, .is_excluded = true};
-        rc = store_doc_root_put(s, &gone, &e);
-    }
+    if (!rc) rc = docs_remove(d, name, collection, &n_removed, &e);
     buf_init(&out, 4096);
-    buf_puts(&out, "{\"object\":\"document.deleted\",\"deleted\":true}");
+    buf_printf(&out, "{\"object\":\"document.deleted\",\"deleted\":true,\"documents\":%d}",
+               n_removed);
     answer(r, rc, &out, &e);
 }
 

@@ -50,6 +50,26 @@ assert arms["documents and web off"]["run"]["total"]["right"] == 0
 END
 sed 's/"route"/"rout"/' items.jsonl >bad.jsonl
 refuses 1 'bad.jsonl:2: expect.rout: unknown field' "$CHIMERE" odo eval bad.jsonl -q "${db[@]}"
+# documents leave the index, and the files stay; only a new run of index reads them again
+mkdir docs/more && echo "Mira Toldo is a bridge." >docs/more/mira.txt
+"$CHIMERE" odo index docs "${db[@]}" >out
+expect '1 read (1 passages), 1 unchanged' out
+refuses 1 "there is no 'docs/none.txt' in 'default'" "$CHIMERE" odo remove docs/none.txt "${db[@]}"
+refuses 1 "there is no 'docs' in 'other'" "$CHIMERE" odo remove docs --collection other "${db[@]}"
+"$CHIMERE" odo remove docs/more/mira.txt "${db[@]}" >out
+expect 'docs/more/mira.txt: 1 removed' out
+"$CHIMERE" odo documents "${db[@]}" >out
+expect kala.txt out
+grep -q mira out && fail "a removed document: $(cat out)"
+"$CHIMERE" odo index docs "${db[@]}" >out
+expect '1 read (1 passages), 1 unchanged' out
+"$CHIMERE" odo remove docs/ "${db[@]}" >out
+expect 'docs/: 2 removed' out
+"$CHIMERE" odo documents "${db[@]}" >out
+[ ! -s out ] && [ -f docs/more/mira.txt ] || fail "a removed folder: $(cat out)"
+rm -r docs/more
+"$CHIMERE" odo index docs "${db[@]}" >out
+expect '1 read' out
 rm docs/kala.txt
 "$CHIMERE" odo index docs "${db[@]}" >out
 expect '1 removed' out

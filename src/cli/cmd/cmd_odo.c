@@ -13,6 +13,7 @@
 #include "tools/mcp_serve.h"
 #include "odo/memory.h"
 #include "odo/pipeline/pipeline.h"
+#include "retrieval/docs_put.h"
 #include "backend/remote.h"
 #include "serve/serve.h"
 #include "store/decision.h"
@@ -296,6 +297,20 @@ static int index_paths(const struct cfg *c, struct err *e) {
     return rc;
 }
 
+static int remove_documents(const struct cfg *c, struct err *e) {
+    struct odo_rig r = {0};
+    const char *collection = cfg_str(c, "collection") ? cfg_str(c, "collection") : "default";
+    if (!cfg_pos(c, 1)) return err_set(e, CHIMERE_EINVAL, "remove: expected a folder or a file");
+    int rc = odo_rig_store(&r, c, e);
+    for (int i = 1; !rc && cfg_pos(c, i); ++i) {
+        int32_t n_removed;
+        rc = docs_remove(r.docs, cfg_pos(c, i), collection, &n_removed, e);
+        if (!rc) printf("%s: %d removed from the index\n", cfg_pos(c, i), n_removed);
+    }
+    odo_rig_close(&r);
+    return rc;
+}
+
 static int print_doc(void *ud, const struct store_doc *d) {
     (void)ud;
     printf("%-12s %6d passages  %s  (%s)\n", d->collection, d->n_chunk, d->path, d->title);
@@ -456,12 +471,15 @@ static const struct {
     const char *name;
     int (*run)(const struct cfg *c, struct err *e);
 } actions[] = {
-    {"explain", explain},      {"ask", ask_one},         {"index", index_paths},
-    {"search", search},        {"documents", documents}, {"log", show_log},
-    {"mcp", serve_mcp},        {"serve", serve_remote},  {"remember", remember},
-    {"memory", show_memory},   {"pin", change_memory},   {"unpin", change_memory},
-    {"forget", change_memory}, {"skills", list_skills},  {"eval", eval_items},
-    {"calibrate", calibrate},
+    {"explain", explain},         {"ask", ask_one},
+    {"index", index_paths},       {"search", search},
+    {"documents", documents},     {"log", show_log},
+    {"mcp", serve_mcp},           {"serve", serve_remote},
+    {"remember", remember},       {"memory", show_memory},
+    {"pin", change_memory},       {"unpin", change_memory},
+    {"forget", change_memory},    {"skills", list_skills},
+    {"eval", eval_items},         {"calibrate", calibrate},
+    {"remove", remove_documents},
 };
 
 int cmd_odo(int argc, char **argv) {
@@ -473,6 +491,7 @@ int cmd_odo(int argc, char **argv) {
             "       chimere odo ask \"QUESTION\" [-m FILE] [--json]\n"
             "       chimere odo index FOLDER... [--collection NAME]\n"
             "       chimere odo search \"WORDS\" | documents [--collection NAME]\n"
+            "       chimere odo remove PATH... [--collection NAME]    (from the index)\n"
             "       chimere odo log [--last N] [--json]\n"
             "       chimere odo remember \"TEXT\" [--pin] | memory | pin N | unpin N | forget "
             "N|all "
@@ -490,8 +509,8 @@ int cmd_odo(int argc, char **argv) {
     if (!name && cfg_str(c, "backend")) name = "serve";
     int rc = err_set(
         &e, CHIMERE_EINVAL,
-        "expected one of explain, ask, index, search, documents, log, remember, memory, pin, "
-        "unpin, forget, skills, eval, calibrate, mcp, serve; got %s",
+        "expected one of explain, ask, index, search, documents, remove, log, remember, memory, "
+        "pin, unpin, forget, skills, eval, calibrate, mcp, serve; got %s",
         name ? name : "nothing");
     for (size_t i = 0; name && i < sizeof actions / sizeof *actions; ++i)
         if (!strcmp(actions[i].name, name)) {
