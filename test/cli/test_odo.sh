@@ -106,6 +106,46 @@ expect '"skill": "word-count"' out
 [ -s out ] || fail "no answer in the persona's words"
 refuses 2 'no persona "nobody"' "$CHIMERE" odo ask hello --persona nobody -q "${db[@]}"
 refuses 1 'chimere-nano is no process reward model' "$CHIMERE" odo ask hello --prm "$(dirname "$CHIMERE")/chimere-nano.gguf" -q "${db[@]}"
+# a process reward model: nano with the keys of one. It scores the candidates, and writes no tokens of its own
+python3 - "$(dirname "$CHIMERE")/chimere-nano.gguf" <<'END'
+import struct, sys
+b = open(sys.argv[1], "rb").read()
+text = lambda t: struct.pack("<Q", len(t)) + t
+pair = lambda k, v: text(k) + struct.pack("<I", 8) + text(v)
+def write(name, good):
+    keys = pair(b"chimere.prm.mark", b";") + pair(b"chimere.prm.good", good) + pair(b"chimere.prm.bad", b"no")
+    pad = -(len(keys) + len(pair(b"pad", b""))) % 32 # the tensors stay aligned
+    n = struct.unpack_from("<Q", b, 16)[0]
+    open(name, "wb").write(b[:16] + struct.pack("<Q", n + 4) + keys + pair(b"pad", b" " * pad) + b[24:])
+write("prm.gguf", b"yes"), write("prm_bad.gguf", b"yes yes")
+END
+refuses 1 'key chimere.prm.good: expected the text of one token' "$CHIMERE" odo ask hello --prm prm_bad.gguf -q "${db[@]}"
+head -n 2 "$SOURCE_DIR/eval/hard/hard_problem.jsonl" >hard.jsonl
+best=(eval --suite hard.jsonl --strategy best_of_n:n=3 --seed 5 -q --json)
+"$CHIMERE" "${best[@]}" -m "$(dirname "$CHIMERE")/chimere-nano.gguf" >judge.json
+"$CHIMERE" "${best[@]}" -m "$(dirname "$CHIMERE")/chimere-nano.gguf" --prm prm.gguf >prm.json
+python3 - <<'END' || fail "--prm: $(cat prm.json)"
+import json
+judge, prm = (json.load(open(f)) for f in ("judge.json", "prm.json"))
+assert len(judge["items"]) == len(prm["items"]) == 2
+for a, b in zip(judge["items"], prm["items"]):
+    assert a["n_check"] > 0 and b["n_check"] == 0, (a, b)
+    assert a["n_tokens"] - a["n_check"] == b["n_tokens"], (a, b) # the same candidates
+END
+# through the orchestrator: the record names the strategy, its cost has no tokens of a verifier
+printf 'name: careful\nstrategy: {use: "best_of_n:n=3", when: always}\n' >"$work/careful.yaml"
+mkdir careful && cp -r "$SOURCE_DIR"/pipelines/* "$work/careful.yaml" careful
+"$CHIMERE" odo ask "$(python3 -c 'import json; print(json.loads(open("hard.jsonl").readline())["messages"][-1]["content"])')" \
+    --pipelines careful --route careful --prm prm.gguf --json -q --seed 5 "${db[@]}" >out
+python3 - <<'END' || fail "odo ask --prm: $(cat out)"
+import json
+def find(o):
+    if isinstance(o, dict):
+        return o.get("strategy") if isinstance(o.get("strategy"), dict) else next(filter(None, map(find, o.values())), None)
+    return next(filter(None, map(find, o)), None) if isinstance(o, list) else None
+s = find(json.load(open("out")))
+assert s["n"] == 3 and s["tokens"]["check"] == 0 and 0 < s["score"] < 1 and s["score"] != 0.5, s
+END
 # secrets are read from files, and never said
 printf 'sesame-of-the-tests' >key
 refuses 1 'embedding-url' "$CHIMERE" odo search x --embedding-url http://127.0.0.1:9 --embedding-key key "${db[@]}"
