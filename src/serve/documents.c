@@ -1,5 +1,6 @@
 #include "serve/documents.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -17,7 +18,7 @@ enum {
     MAX_COLLECTION = 64,
     MAX_HITS = 10,
     MAX_OUT = 64 << 20,
-    MAX_LISTED = 20000,
+    MAX_LISTED = 1000, /* on one page */
 };
 
 static const char *const no_odo =
@@ -68,12 +69,14 @@ static void answer(struct http_request *r, int rc, struct buf *out, const struct
 
 struct listing {
     struct buf *out;
-    int32_t n;
+    int64_t n, limit;
+    char last[MAX_COLLECTION + MAX_NAME + 2]; /* the cursor after the last one */
 };
 
 static int put_doc(void *ud, const struct store_doc *d) {
     struct listing *l = ud;
-    if (l->n == MAX_LISTED) return 1;
+    if (l->n == l->limit) return 1;
+    snprintf(l->last, sizeof l->last, "%s\t%s", d->collection, d->path);
     buf_puts(l->out, l->n++ ? ",{\"name\":" : "{\"name\":");
     json_out_string(l->out, d->path);
     buf_puts(l->out, ",\"title\":");
@@ -86,20 +89,55 @@ static int put_doc(void *ud, const struct store_doc *d) {
     return 0;
 }
 
+/* Reads ?after=COLLECTION<tab>NAME, which a page returns as its last_id. Names contain no tab. */
+static int after_of(struct http_request *r, char collection[MAX_COLLECTION + 1], const char **name,
+                    struct err *e) {
+    const char *after = http_query(r, "after");
+    *name = NULL;
+    if (!after) return 0;
+    size_t n = strcspn(after, "\t");
+    if (!after[n] || n > MAX_COLLECTION || !is_name(after + n + 1, MAX_NAME))
+        return err_set(e, CHIMERE_EINVAL, "after: expected the last_id of a page");
+    memcpy(collection, after, n);
+    collection[n] = 0;
+    *name = after + n + 1;
+    return 0;
+}
+
+static int limit_of(struct http_request *r, int64_t usual, int64_t most, int64_t *limit,
+                    struct err *e) {
+    const char *text = http_query(r, "limit");
+    *limit = usual;
+    return !text || str_to_i64(text, 1, most, limit)
+               ? 0
+               : err_set(e, CHIMERE_EINVAL, "limit: expected a whole number of 1 to %lld",
+                         (long long)most);
+}
+
+/* ?collection=NAME&limit=N&after=CURSOR */
 void documents_list(struct http_request *r) {
     struct err e = {0};
     struct docs *d;
     struct buf out;
-    const char *collection;
+    const char *collection, *after = NULL;
+    char from[MAX_COLLECTION + 1] = "";
     buf_init(&out, MAX_OUT);
-    struct listing l = {&out, 0};
+    struct listing l = {.out = &out};
     int rc = docs_of(r, &d, &e);
     if (!rc) rc = collection_of(r, NULL, &collection, &e);
+    if (!rc) rc = limit_of(r, MAX_LISTED, MAX_LISTED, &l.limit, &e);
+    if (!rc) rc = after_of(r, from, &after, &e);
+    const struct store_doc_place place = {from, after};
     buf_puts(&out, "{\"object\":\"list\",\"data\":[");
-    if (!rc) rc = store_doc_list(odo_store(r->s->p.odo), collection, put_doc, &l, &e);
-    buf_printf(&out, "],\"has_more\":%s,\"has_vectors\":%s,\"has_reranker\":%s}",
-               rc > 0 ? "true" : "false", !rc && docs_has_vectors(d) ? "true" : "false",
-               !rc && docs_has_reranker(d) ? "true" : "false");
+    if (!rc)
+        rc = store_doc_page(odo_store(r->s->p.odo), collection, after ? &place : NULL, put_doc, &l,
+                            &e);
+    buf_puts(&out, "],\"last_id\":");
+    if (l.n) json_out_string(&out, l.last);
+    else buf_puts(&out, "null");
+    buf_printf(&out, ",\"has_more\":%s,\"has_vectors\":%s,\"has_reranker\":%s}",
+               rc > 0 ? "true" : "false", rc >= 0 && docs_has_vectors(d) ? "true" : "false",
+               rc >= 0 && docs_has_reranker(d) ? "true" : "false");
     answer(r, rc > 0 ? 0 : rc, &out, &e);
 }
 
@@ -166,15 +204,14 @@ void documents_search(struct http_request *r) {
     struct docs *d;
     struct buf out;
     struct docs_hits h = {0};
-    const char *query = http_query(r, "query"), *collection, *limit = http_query(r, "limit");
-    int64_t k = 5;
+    const char *query = http_query(r, "query"), *collection;
+    int64_t k;
     int rc = docs_of(r, &d, &e);
     if (!rc) rc = collection_of(r, NULL, &collection, &e);
     if (!rc && (!query || !*query || strlen(query) > DOCS_MAX_QUERY))
         rc = err_set(&e, CHIMERE_EINVAL, "query: expected a text of at most %d bytes",
                      DOCS_MAX_QUERY);
-    if (!rc && limit && !str_to_i64(limit, 1, MAX_HITS, &k))
-        rc = err_set(&e, CHIMERE_EINVAL, "limit: expected a whole number of 1 to %d", MAX_HITS);
+    if (!rc) rc = limit_of(r, 5, MAX_HITS, &k, &e);
     if (!rc) rc = docs_search(d, query, collection, (int32_t)k, 0, NULL, &h, &e);
     buf_init(&out, MAX_OUT);
     buf_puts(&out, "{\"object\":\"list\",\"data\":[");

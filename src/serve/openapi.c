@@ -70,7 +70,7 @@ static const struct about abouts[] = {
     {"POST", "/chimere/v1/models/pull", "Fetch a model, with progress as lines of JSON", NULL, "model:s*", 0},
     {"GET", "/chimere/v1/ramp", "Graphics cards that a model can be made to fit", NULL, NULL, 0},
     {"POST", "/chimere/v1/ramp", "Make a smaller copy of a model, with progress as lines of JSON", NULL, "model:s* out:s* bpw:n size:s card:s ctx:i mode:s text:s predict:b", 0},
-    {"GET", "/chimere/v1/documents", "Documents that are kept", "collection", NULL, 0},
+    {"GET", "/chimere/v1/documents", "Documents that are kept", "collection limit after", NULL, 0},
     {"POST", "/chimere/v1/documents", "Keep a document", "name* collection", "raw", 0},
     {"DELETE", "/chimere/v1/documents", "Delete a document", "name* collection", NULL, 0},
     {"GET", "/chimere/v1/documents/search", "Passages of documents", "query* collection limit", NULL, 0},

@@ -113,10 +113,17 @@ int store_doc_remove(struct store *s, const char *collection, const char *path, 
 
 int store_doc_list(struct store *s, const char *collection,
                    int (*each)(void *ud, const struct store_doc *d), void *ud, struct err *e) {
+    return store_doc_page(s, collection, NULL, each, ud, e);
+}
+
+int store_doc_page(struct store *s, const char *collection, const struct store_doc_place *after,
+                   int (*each)(void *ud, const struct store_doc *d), void *ud, struct err *e) {
     struct sql_stmt *st;
     int code = store_begin(s, Q_DOC_LIST, &st, e), rc, stop = 0;
     if (code) return code;
     sql_bind_text(st, 1, collection);
+    sql_bind_text(st, 2, after ? after->collection : NULL);
+    sql_bind_text(st, 3, after ? after->path : NULL);
     while ((rc = sql_step(st)) == SQL_ROW && !stop) {
         struct store_doc d = {.id = sql_int64(st, 0),
                               .collection = store_string(st, 1),

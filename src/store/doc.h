@@ -34,8 +34,14 @@ struct store_chunk {
 int store_doc_put(struct store *s, const struct store_doc *d, const struct store_chunk *chunks,
                   int32_t n, struct err *e);
 int store_doc_remove(struct store *s, const char *collection, const char *path, struct err *e);
+struct store_doc_place {
+    const char *collection, *path; /* view */
+};
 /* Lists the files of a collection (NULL: all) by path. If `each` returns nonzero, the list stops and returns that value. */
 int store_doc_list(struct store *s, const char *collection,
+                   int (*each)(void *ud, const struct store_doc *d), void *ud, struct err *e);
+/* The same, from the first file after that place, whether or not the place has a file; NULL: all. */
+int store_doc_page(struct store *s, const char *collection, const struct store_doc_place *after,
                    int (*each)(void *ud, const struct store_doc *d), void *ud, struct err *e);
 /* Finds the k best chunks for an FTS5 expression. */
 int store_doc_match(struct store *s, const char *expression, const char *collection, int32_t k,

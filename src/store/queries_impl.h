@@ -68,7 +68,8 @@
     X(STATE_HAS_FILE, "SELECT 1 FROM states WHERE file = ?1")                                      \
     X(DOC_LIST,                                                                                    \
       "SELECT id, collection, path, title, n_bytes, mtime_ns, n_chunk, embedder FROM doc_files"              \
-      " WHERE ?1 IS NULL OR collection = ?1 ORDER BY collection, path")                            \
+      " WHERE (?1 IS NULL OR collection = ?1)"                                                     \
+      " AND (?2 IS NULL OR (collection, path) > (?2, ?3)) ORDER BY collection, path")              \
     X(DOC_MATCH, STORE_CHUNK_COLUMNS                                                               \
       ", -bm25(doc_fts, 4.0, 2.0, 1.0) AS score FROM doc_fts"                                      \
       " JOIN doc_chunks c ON c.id = doc_fts.rowid JOIN doc_files f ON f.id = c.file"               \

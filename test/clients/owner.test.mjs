@@ -90,6 +90,47 @@ test("documents are put, listed, found with their passage, replaced and removed"
     assert.equal((await call("GET", "/chimere/v1/documents/search?query=lighthouse%20keeper")).data.length, 0);
 });
 
+test("documents are listed by pages, each once, also if the last one of a page is deleted", async () => {
+    const names = Array.from({ length: 7 }, (_, i) => `part ${i}.txt`);
+    for (const name of names) await call("POST", `/chimere/v1/documents?name=${encodeURIComponent(name)}&collection=pages`, `Text of ${name}.`);
+    const page = (after) => call("GET", `/chimere/v1/documents?collection=pages&limit=3${after ? `&after=${encodeURIComponent(after)}` : ""}`);
+    const first = await page();
+    assert.deepEqual([first.data.map((d) => d.name), first.has_more], [names.slice(0, 3), true]);
+    await call("DELETE", "/chimere/v1/documents?name=part%202.txt&collection=pages");
+    const second = await page(first.last_id);
+    assert.deepEqual([second.data.map((d) => d.name), second.has_more], [names.slice(3, 6), true]);
+    const third = await page(second.last_id);
+    assert.deepEqual([third.data.map((d) => d.name), third.has_more], [names.slice(6), false]);
+    assert.deepEqual((await page(third.last_id)).data, []);
+    assert.equal((await page(third.last_id)).last_id, null);
+    for (const wrong of ["limit=0", "limit=1001", "limit=x", "after=part", "after=%09", `after=${"a".repeat(65)}%09b`])
+        assert.equal((await call("GET", `/chimere/v1/documents?${wrong}`)).status, 400, wrong);
+    for (const name of names) await call("DELETE", `/chimere/v1/documents?name=${encodeURIComponent(name)}&collection=pages`);
+});
+
+test("personas belong to their key, have one name each, and are deleted", async () => {
+    const path = "/chimere/v1/personas", text = "You are a pirate.";
+    const made = await call("POST", path, JSON.stringify({ name: "Pirate", text }));
+    assert.deepEqual({ ...made, id: 0, status: 0 }, { id: 0, object: "persona", name: "Pirate", text, status: 0 });
+    assert.deepEqual((await call("GET", path, undefined, "key-of-guest")).data, []);
+    assert.equal((await call("POST", `${path}/${made.id}`, JSON.stringify({ name: "Mine", text }), "key-of-guest")).status, 404);
+    assert.equal((await call("DELETE", `${path}/${made.id}`, undefined, "key-of-guest")).status, 404);
+    await call("POST", path, JSON.stringify({ name: "Pirate", text: "Another key's." }), "key-of-guest");
+    const clash = await call("POST", path, JSON.stringify({ name: "Pirate", text: "x" }));
+    assert.equal(clash.status, 400);
+    assert.match(clash.error.message, /another persona is called 'Pirate'/);
+    await call("POST", `${path}/${made.id}`, JSON.stringify({ name: "Buccaneer", text: "Arr." }));
+    assert.deepEqual((await call("GET", path)).data.map((p) => [p.id, p.name, p.text]), [[made.id, "Buccaneer", "Arr."]]);
+    for (const wrong of [{}, { name: "a" }, { name: "", text }, { name: "a".repeat(65), text }, { name: "a\nb", text }, { name: "a", text: "x".repeat(16385) }, { name: "a", text, more: 1 }])
+        assert.equal((await call("POST", path, JSON.stringify(wrong))).status, 400, JSON.stringify(wrong).slice(0, 80));
+    for (let i = 1; i < 100; i++) await call("POST", path, JSON.stringify({ name: `p${i}`, text }));
+    assert.notEqual((await call("POST", path, JSON.stringify({ name: "one too many", text }))).status, 200);
+    for (const p of (await call("GET", path)).data) assert.equal((await call("DELETE", `${path}/${p.id}`)).deleted, true);
+    assert.deepEqual((await call("GET", path)).data, []);
+    assert.equal((await call("DELETE", `${path}/x`)).status, 404);
+    assert.equal((await call("GET", path, undefined, "key-of-guest")).data.length, 1);
+});
+
 test("the text of a PDF and of a page; kinds that cannot be read are refused", async () => {
     const got = await call("POST", "/chimere/v1/extract?name=letter.pdf", pdf("Dear reader of this letter"));
     if (got.status === 400 && /sandbox/.test(got.error.message)) return console.log(`skip: ${got.error.message}`);
