@@ -14,6 +14,7 @@
 #include "serve/models_ramp.h"
 #include "serve/api/native.h"
 #include "serve/openapi.h"
+#include "serve/personas.h"
 #include "serve/pipelines.h"
 #include "serve/programs.h"
 #include "serve/api/resume.h"
@@ -101,6 +102,10 @@ const struct route routes[] = {
     {"POST", "/chimere/v1/keys", ROUTE_ADMIN, SHAPE_OPENAI, keys_create},
     {"POST", "/chimere/v1/keys/*", ROUTE_ADMIN, SHAPE_OPENAI, keys_change},
     {"DELETE", "/chimere/v1/keys/*", ROUTE_ADMIN, SHAPE_OPENAI, keys_revoke},
+    {"GET", "/chimere/v1/personas", 0, SHAPE_OPENAI, personas_list},
+    {"POST", "/chimere/v1/personas", 0, SHAPE_OPENAI, personas_create},
+    {"POST", "/chimere/v1/personas/*", 0, SHAPE_OPENAI, personas_change},
+    {"DELETE", "/chimere/v1/personas/*", 0, SHAPE_OPENAI, personas_remove},
     {"GET", "/chimere/v1/pipelines", ROUTE_ADMIN, SHAPE_OPENAI, pipelines_list},
     {"POST", "/chimere/v1/pipelines/check", ROUTE_ADMIN, SHAPE_OPENAI, pipelines_check},
     {"POST", "/chimere/v1/pipelines/*", ROUTE_ADMIN, SHAPE_OPENAI, pipelines_put},

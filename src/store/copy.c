@@ -34,6 +34,7 @@ static const struct table {
      "id, at_ms, parent, name, route, model, origin, question, answer, score, judge, feedback,"
      " comment, owner, night",
      "iiittttttdtitti", true},
+    {"personas", "id, owner, name, text", "ittt", true},
     {"conversations",
      "id, owner, name, title, project, metadata, settings, pinned, created_ms, updated_ms,"
      " version, n_item, n_bytes",

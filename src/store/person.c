@@ -26,6 +26,7 @@ static const struct {
      " (SELECT id FROM conversations WHERE " MINE ")",
      true},
     {"DELETE FROM conversations WHERE " MINE, true},
+    {"DELETE FROM personas WHERE " MINE, true},
     {"DELETE FROM conversation_usage WHERE " MINE, false},
 };
 

@@ -143,6 +143,8 @@
     X(DOC_ROOT_DROP,                                                                               \
       "DELETE FROM doc_roots WHERE collection = ?1 AND (path = ?2 OR"                              \
       " substr(path, 1, length(CAST(?2 AS TEXT)) + 1) = CAST(?2 AS TEXT) || '/')")                 \
+    X(PERSONA_LIST, "SELECT id, name, text FROM personas WHERE owner = ?1 ORDER BY name")          \
+    X(PERSONA_REMOVE, "DELETE FROM personas WHERE owner = ?1 AND id = ?2")                         \
     X(DOC_PASSAGES, "SELECT coalesce(max(id), 0) FROM doc_chunks")                                 \
     X(EXAMPLE_LIST, STORE_EXAMPLE_COLUMNS " WHERE ?1 IS NULL OR domain = ?1 ORDER BY id")          \
     X(EXAMPLE_ONE, STORE_EXAMPLE_COLUMNS " WHERE id = ?1")                                         \

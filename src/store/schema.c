@@ -134,6 +134,10 @@ const struct store_migration store_migrations[] = {
      "CREATE TABLE doc_roots("
      "  collection TEXT NOT NULL, path TEXT NOT NULL, is_excluded INTEGER NOT NULL,"
      "  PRIMARY KEY(collection, path)) STRICT;"},
+    {"personas of users",
+     "CREATE TABLE personas("
+     "  id INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, name TEXT NOT NULL,"
+     "  text TEXT NOT NULL, UNIQUE(owner, name)) STRICT;"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

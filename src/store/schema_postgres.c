@@ -99,6 +99,8 @@ static const struct store_migration rows[] = {
     {"the folders of documents",
      "CREATE TABLE doc_roots(collection" TEXT "path" TEXT "is_excluded" INT
      "  PRIMARY KEY(collection, path));"},
+    {"personas of users", "CREATE TABLE personas(" ID "owner" TEXT "name" TEXT
+                          "  text TEXT NOT NULL, UNIQUE(owner, name));"},
 };
 /* clang-format on */
 enum { N_ROW = sizeof rows / sizeof *rows };

@@ -24,6 +24,7 @@
 #include "store/job.h"
 #include "store/memory.h"
 #include "store/person.h"
+#include "store/persona.h"
 #include "store/quality.h"
 #include "store/retain.h"
 #include "store/state.h"
@@ -234,7 +235,7 @@ static void memories_follow_their_key(void **state) {
     store_close(s);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     static const char before[] =
-        "DROP TABLE doc_roots; ALTER TABLE quality DROP COLUMN night;"
+        "DROP TABLE personas; DROP TABLE doc_roots; ALTER TABLE quality DROP COLUMN night;"
         "DROP INDEX odo_memory_replaced; ALTER TABLE odo_memory DROP COLUMN replaced_by;"
         "DROP INDEX quality_owner; ALTER TABLE quality DROP COLUMN owner;"
         "DROP TABLE answers; DROP TABLE conversations; DROP TABLE conversation_items; DROP TABLE "
@@ -723,16 +724,18 @@ static void a_person_is_forgotten(void **state) {
         assert_int_equal(store_memory_add(s, &m, &id, &e), 0);
         assert_int_equal(store_answer_add(s, &a, 0, 1 << 20, &e), 0);
         assert_int_equal(store_request_add(s, &r, &id, &e), 0);
+        const struct store_persona who = {.name = name, .text = text};
+        assert_int_equal(store_persona_put(s, owners[i], &who, &id, &e), 0);
     }
     if (store_person_forget(s, &p, &gone, &e)) fail_msg("%s", e.text);
-    assert_int_equal(gone.n_row, 7); /* three kinds of two, and a request */
+    assert_int_equal(gone.n_row, 9); /* four kinds of two, and a request */
     assert_int_equal(store_quality_list(s, 0, count_owner, n, &e), 0);
     assert_int_equal(n[0], 0);
     assert_int_equal(n[1], 1);
     assert_int_equal(n[2], 1);
     p.user = NULL;
     if (store_person_forget(s, &p, &gone, &e)) fail_msg("%s", e.text);
-    assert_int_equal(gone.n_row, 3 + 3);
+    assert_int_equal(gone.n_row, 4 + 3);
     assert_int_equal(store_quality_list(s, 0, count_owner, n, &e), 0);
     assert_int_equal(n[1], 1);
     assert_int_equal(n[2], 2);
