@@ -235,6 +235,16 @@ static struct dflash_bytes drafter_bytes(const struct model *m, const struct eng
     return n;
 }
 
+static void count_tiers(struct memory_plan *p, const struct blueprint *b) {
+    uint64_t all = 0;
+    for (int32_t i = 0; i < b->n_moe; i++) all += b->expert_dev[i];
+    p->tier_bytes[PLAN_DEVICE] = b->dev ? p->weight_bytes + all - b->weight_bytes : 0;
+    p->tier_bytes[PLAN_MEMORY] = b->dev          ? p->expert_bytes
+                                 : b->least_pool ? p->pool_bytes
+                                                 : b->disk_bytes;
+    p->tier_bytes[PLAN_DISK] = b->dev ? 0 : b->disk_bytes - p->tier_bytes[PLAN_MEMORY];
+}
+
 static void count(struct memory_plan *p, const struct blueprint *b) {
     if (b->foreign) {
         plan_foreign_count(p, b->foreign);
@@ -265,6 +275,7 @@ static void count(struct memory_plan *p, const struct blueprint *b) {
         p->weight_bytes = b->weight_bytes;
         p->scratch_bytes += cpu_scratch_bytes(&need, 0);
         if (b->least_pool) count_pool(p, b);
+        count_tiers(p, b);
         p->total_bytes =
             p->weight_bytes + p->cache_bytes + p->state_bytes + p->scratch_bytes + p->program_bytes;
         return;
@@ -280,6 +291,7 @@ static void count(struct memory_plan *p, const struct blueprint *b) {
         plan_staging(p, b, rest);
     }
     p->total_bytes = p->weight_bytes + p->cache_bytes + p->state_bytes + p->scratch_bytes;
+    count_tiers(p, b);
     p->host_bytes = p->program_bytes + p->expert_bytes;
     if (p->n_cpu_moe) p->host_bytes += cpu_scratch_bytes(&need, 0) + 2 * crossing;
 }

@@ -52,6 +52,9 @@ struct plan_params {
     int32_t n_gpu_layers; /* layers that the other runtime puts on GPUs; not planned here */
 };
 
+/* Where routed experts are. With slots, the device has copies of some of those in memory. */
+enum plan_tier { PLAN_DEVICE, PLAN_MEMORY, PLAN_DISK, PLAN_N_TIER };
+
 struct memory_plan {
     struct engine_params engine; /* complete parameters */
     uint64_t weight_bytes;       /* in the device's form; counts a tied embedding twice */
@@ -73,6 +76,7 @@ struct memory_plan {
     /* pool_bytes: part of the processor's weight_bytes, memory for experts that are read from the file on demand.
      * disk_bytes: all of these experts. Both 0: all experts are in memory */
     uint64_t pool_bytes, disk_bytes;
+    uint64_t tier_bytes[PLAN_N_TIER]; /* routed experts; PLAN_DISK: those that no memory holds */
     /* if there is a device; embeddings stay in the mapped file */
     uint64_t host_bytes, host_budget_bytes;
     /* upper limit for checkpoints of the prefix cache; not part of total_bytes */

@@ -25,26 +25,57 @@ int models_disk_dir(const struct server *s, char *out, size_t n, struct err *e) 
 
 /* ---- models on disk ---- */
 
-static void put_plan(struct buf *out, const struct memory_plan *p) {
+struct disk_plan {
+    struct memory_plan plan;
+    uint64_t budget, host_budget; /* what the plan may use */
+    bool fits;
+};
+
+static void put_plan(struct buf *out, const struct disk_plan *d) {
+    const struct memory_plan *p = &d->plan;
+    const uint64_t *tier = p->tier_bytes;
     buf_printf(out,
                ",\"plan\":{\"weights\":%llu,\"cache\":%llu,\"state\":%llu,\"scratch\":%llu,"
-               "\"program\":%llu,\"total\":%llu,\"n_ctx\":%lld,\"slots\":%d,\"n_ctx_train\":%lld}",
+               "\"program\":%llu,\"total\":%llu,\"n_ctx\":%lld,\"slots\":%d,\"n_ctx_train\":%lld",
                (unsigned long long)p->weight_bytes, (unsigned long long)p->cache_bytes,
                (unsigned long long)p->state_bytes, (unsigned long long)p->scratch_bytes,
                (unsigned long long)p->program_bytes, (unsigned long long)p->total_bytes,
                (long long)p->engine.n_ctx_seq, p->engine.n_seq, (long long)p->n_ctx_train);
+    buf_printf(out, ",\"fits\":%s,\"device\":%s,\"budget\":%llu,\"host\":%llu,\"host_budget\":%llu",
+               d->fits ? "true" : "false", p->is_device ? "true" : "false",
+               (unsigned long long)d->budget, (unsigned long long)p->host_bytes,
+               (unsigned long long)d->host_budget);
+    buf_printf(out, ",\"experts\":{\"device\":%llu,\"memory\":%llu,\"disk\":%llu,\"slots\":%s}}",
+               (unsigned long long)tier[PLAN_DEVICE], (unsigned long long)tier[PLAN_MEMORY],
+               (unsigned long long)tier[PLAN_DISK], p->slot_bytes ? "true" : "false");
 }
 
-static void put_file(struct buf *out, const char *dir, const char *name, bool first) {
-    char path[PATH_BYTES + MODELS_MAX_NAME_BYTES + 8];
-    struct plan_params want = {.n_seq_want = 4, .budget_bytes = UINT64_MAX};
-    struct memory_plan plan;
-    struct err e = {0};
+/* A model that does not fit is planned again without a limit, so that the page shows what is missing. */
+static int plan_file(struct disk_plan *d, const struct server *s, const char *path, struct err *e) {
+    struct plan_params want = {.n_seq_want = 4,
+                               .budget_bytes = s->p.ram_bytes,
+                               .dev = s->p.dev,
+                               .vram_bytes = s->p.vram_bytes,
+                               .expert_slots = s->p.expert_slots};
     engine_defaults(&want.engine);
+    int rc = plan_make(&d->plan, path, &want, e);
+    d->budget = d->plan.budget_bytes;
+    d->host_budget = d->plan.host_budget_bytes;
+    d->fits = !rc;
+    if (rc != CHIMERE_ELIMIT) return rc;
+    want.budget_bytes = UINT64_MAX;
+    return plan_make(&d->plan, path, &want, e);
+}
+
+static void put_file(struct buf *out, const struct server *s, const char *dir, const char *name,
+                     bool first) {
+    char path[PATH_BYTES + MODELS_MAX_NAME_BYTES + 8];
+    struct disk_plan plan;
+    struct err e = {0};
     snprintf(path, sizeof path, "%.4095s/%.127s.gguf", dir, name);
     buf_puts(out, first ? "{\"name\":" : ",{\"name\":");
     json_out_string(out, name);
-    if (plan_make(&plan, path, &want, &e)) {
+    if (plan_file(&plan, s, path, &e)) {
         buf_puts(out, ",\"error\":");
         json_out_string(out, e.text);
     } else {
@@ -70,7 +101,7 @@ void models_disk_list(struct http_request *r) {
     buf_puts(&out, "{\"object\":\"list\",\"folder\":");
     json_out_string(&out, dir);
     buf_printf(&out, ",\"memory\":%llu,\"data\":[", (unsigned long long)plan_available_bytes());
-    for (size_t i = 0; i < n && i < MODELS_MAX; i++) put_file(&out, dir, rows[i].name, !i);
+    for (size_t i = 0; i < n && i < MODELS_MAX; i++) put_file(&out, r->s, dir, rows[i].name, !i);
     buf_puts(&out, "]}");
     models_free(there);
     if (rc) http_fail(r, &e);

@@ -69,6 +69,11 @@ struct serve_params {
     /* Where requests are recorded, without their contents, and keys are read; NULL: neither. */
     struct store *store;
     const char *models_dir; /* downloaded models; NULL: in the user's data directory */
+    /* The memory for which these models are planned: that of dev (borrowed; NULL: the processor), with these limits
+     * (0: what is free) */
+    struct dev *dev;
+    uint64_t vram_bytes, ram_bytes;
+    bool expert_slots;
     const char *hub_endpoint, *hub_token; /* NULL: the public hub; no token */
     const char *engram_dir;               /* n-gram tables; NULL: in the user's data directory */
     /* [n_learn] names of keys whose answers are kept for nightly training (harvest.h) */

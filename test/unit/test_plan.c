@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "engine/load.h"
+#include "format/gguf.h"
 
 static struct plan_params wanted(int64_t n_ctx, int32_t n_seq, int32_t n_seq_want,
                                  uint64_t budget) {
@@ -48,6 +49,26 @@ static void what_fits_is_taken_as_wanted(void **s) {
     assert_int_equal(p.engine.n_seq, 4);
     assert_int_equal(p.engine.n_ctx_seq,
                      p.n_ctx_train < PLAN_DEFAULT_CTX ? p.n_ctx_train : PLAN_DEFAULT_CTX);
+}
+
+/* The processor's memory holds all experts of a mixture that fits; they are a part of its weights. */
+static void experts_are_on_one_tier_if_they_fit(void **s) {
+    (void)s;
+    struct memory_plan p;
+    struct err e = {0};
+    struct gguf *g;
+    uint64_t n = 0;
+    assert_int_equal(gguf_open(&g, TEST_NANO, &e), 0);
+    for (size_t i = 0; i < gguf_n_tensors(g); i++)
+        if (strstr(gguf_tensor_at(g, i)->name, "_exps.weight")) n += gguf_tensor_at(g, i)->n_bytes;
+    gguf_close(g);
+    assert_int_equal(plan(&p, wanted(512, 1, 0, (uint64_t)8 << 30), &e), 0);
+    assert_true(n > 0);
+    /* in the file's form; the ninth layer only drafts, and its experts never leave memory */
+    assert_int_equal(9 * p.tier_bytes[PLAN_MEMORY], 8 * n);
+    assert_true(n < p.weight_bytes);
+    assert_int_equal(p.tier_bytes[PLAN_DEVICE], 0);
+    assert_int_equal(p.tier_bytes[PLAN_DISK], 0);
 }
 
 /* Less memory gives first fewer positions together, then fewer sequences, then shorter ones, and at last
@@ -158,6 +179,7 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_fits_is_taken_as_wanted),
+        cmocka_unit_test(experts_are_on_one_tier_if_they_fit),
         cmocka_unit_test(less_memory_gives_less),
         cmocka_unit_test(what_the_user_insists_on_is_kept_or_refused),
         cmocka_unit_test(full_contexts_are_kept_or_refused),

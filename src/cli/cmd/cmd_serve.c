@@ -500,6 +500,9 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
         .keep_bytes = (int64_t)cfg_bytes(c, "keep-size"),
         .no_store_keys = !cfg_bool(c, "keys"),
         .models_dir = cfg_str(c, "models-dir"),
+        .vram_bytes = cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0,
+        .ram_bytes = cfg_is_set(c, "ram") ? cfg_bytes(c, "ram") : 0,
+        .expert_slots = cfg_bool(c, "expert-slots"),
         .engram_dir = cfg_str(c, "engram-dir"),
         .hub_endpoint = cfg_str(c, "hf-endpoint"),
         .hub_token = cfg_str(c, "hf-token"),
@@ -541,6 +544,7 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
                              store_key_list(r.store, is_key, NULL, NULL) > 0);
         warn_if_open(&p, asks);
         if (!cfg_bool(c, "quiet")) show_plan(&r.loaded);
+        p.dev = r.loaded.dev;
         rc = encoder_rig_embed(&encoder, c, "embedding-model", &p.embed, e);
         if (!rc) rc = encoder_rig_open(&ranker, c, "rerank-model", e);
         if (!rc && ranker.m) rc = rerank_open(&p.rerank, ranker.m, ranker.tok, 0, e);
