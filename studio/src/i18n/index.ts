@@ -21,8 +21,15 @@ export function t(word: Word, values?: Record<string, string | number>): string 
     return values ? text.replace(/\{(\w+)\}/g, (_, name) => String(values[name] ?? "")) : text;
 }
 // A word that the server says and that has a name here; else the word itself.
-export function named(kind: "v" | "is", word: string): string {
-    return all[language.value][`${kind}.${word}` as Word] ?? word.replace(/_/g, " ");
+export function named(kind: "v" | "is" | "unit" | "night.about", word: string, other = word.replace(/_/g, " ")): string {
+    return all[language.value][`${kind}.${word}` as Word] ?? other;
+}
+// A reason that the server states in English, with numbers in it; the words of it are looked up without the numbers.
+export function reason(text: string): string {
+    const figures: string[] = [];
+    const key = text.replace(/[+-]?\d+(?:\.\d+)?/g, (x) => (figures.push(x), "#"));
+    let i = 0;
+    return all[language.value][`why.${key}` as Word]?.replace(/#/g, () => number(Number(figures[i++]), 4)) ?? text;
 }
 export function number(n: number, digits = 0): string {
     return n.toLocaleString(language.value, { maximumFractionDigits: digits });

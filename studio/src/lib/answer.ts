@@ -1,6 +1,7 @@
 // answer.ts: one answer: the request, and what its stream says, put into a turn.
 import { t } from "../i18n";
 import { ApiError, events, send } from "./api";
+import { systemOf } from "./personas";
 import type { ChatSettings } from "./settings";
 import type { Attachment, Source, Turn } from "./tree";
 import { pause } from "./soon";
@@ -31,16 +32,25 @@ export function messagesOf(path: Turn[], system: string): unknown[] {
     return out;
 }
 
+// Tokens that thinking may take; null: no limit.
+export function budgetOf(chat: ChatSettings): number | null {
+    if (chat.effort === "none") return null;
+    if (chat.think_budget !== null) return chat.think_budget;
+    return chat.effort === "low" ? 2048 : chat.effort === "medium" ? 8192 : null;
+}
+
 export function requestOf(path: Turn[], chat: ChatSettings, confirm: string[], resume: boolean): Record<string, unknown> {
     const body: Record<string, unknown> = {
         model: chat.model,
-        messages: messagesOf(path, chat.system),
+        messages: messagesOf(path, systemOf(chat)),
         stream: true,
         stream_options: { include_usage: true },
     };
     for (const name of ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"] as const)
         if (chat[name] !== null) body[name] = chat[name];
     if (chat.effort) body.reasoning_effort = chat.effort;
+    const budget = budgetOf(chat);
+    if (budget !== null) body.thinking_budget = budget;
     if (resume) body.continue_final_message = true;
     if (/^odo(:|$)/.test(chat.model)) {
         const odo: Record<string, unknown> = {};
@@ -96,6 +106,7 @@ export function take(turn: Turn, data: any, started: number): boolean {
     if (thinking) {
         turn.thinking = (turn.thinking ?? "") + thinking;
         turn.thinkingMs = performance.now() - started;
+        turn.thinkingParts = (turn.thinkingParts ?? 0) + 1;
         grew = true;
     }
     if (delta?.content) {

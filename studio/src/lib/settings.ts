@@ -4,8 +4,10 @@ import { effect, signal } from "@preact/signals";
 export interface ChatSettings {
     model: string;
     system: string;
-    persona: string;
+    persona: string; // of the orchestrator's folder
+    ownPersona: number; // one that the user wrote; 0: none
     skill: string; // "": whichever fits
+    think_budget: number | null; // tokens
     effort: "" | "none" | "low" | "medium" | "high";
     mode: "" | "fast" | "quality" | "ultra";
     temperature: number | null;
@@ -32,7 +34,9 @@ export const plainChat: ChatSettings = {
     model: "",
     system: "",
     persona: "",
+    ownPersona: 0,
     skill: "",
+    think_budget: null,
     effort: "",
     mode: "",
     temperature: null,

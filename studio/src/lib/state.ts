@@ -1,8 +1,9 @@
 // state.ts: the conversation that is shown, the list of the others, and what may be done with them.
 import { batch, computed, signal } from "@preact/signals";
 import { t } from "../i18n";
-import { answer, requestOf } from "./answer";
+import { answer, budgetOf, requestOf } from "./answer";
 import { ApiError, get, maybe, post, remove, send, versionOf } from "./api";
+import { loadPersonas } from "./personas";
 import { change, keep, kept, plainChat, settings, type ChatSettings } from "./settings";
 import { Tree, newId, type Attachment, type Turn } from "./tree";
 
@@ -69,6 +70,7 @@ export function failed(e: unknown): void {
 export async function loadModels(): Promise<void> {
     const list = await get<List<Model>>("/v1/models");
     models.value = list.data;
+    void loadPersonas().catch(() => {});
 }
 
 const url = (id: string, rest = "") => `/v1/conversations/${encodeURIComponent(id)}${rest}`;
@@ -375,7 +377,7 @@ export async function ask(text: string, files: Attachment[], parent: string, beg
 // confirm: tools that this one answer may use.
 export async function reply(parent: string, confirm: string[] = [], begins?: (id: string) => void): Promise<void> {
     if (writing.value) return;
-    const turn: Turn = { id: newId("msg_"), parent, role: "assistant", text: "", at: Date.now(), model: model.value };
+    const turn: Turn = { id: newId("msg_"), parent, role: "assistant", text: "", at: Date.now(), model: model.value, budget: budgetOf(chat.value) ?? undefined };
     tree.value.put(turn);
     remember(turn.id);
     begins?.(turn.id);
@@ -449,10 +451,12 @@ export function branch(id: string, step: number): void {
 
 export const goTo = (id: string) => remember(tree.value.leaf(id));
 
+const LEARNED_BYTES = 20; // answers that are shorter are not learned
 export async function rate(id: string, rating: "up" | "down", comment?: string): Promise<void> {
     const turn = tree.value.turns.get(id);
     if (!turn) return;
     const next = { ...turn, rating };
+    if (rating === "up" && new TextEncoder().encode(turn.text).length < LEARNED_BYTES) say(t("turn.short", { n: LEARNED_BYTES }));
     tree.value.put(next);
     show();
     try {

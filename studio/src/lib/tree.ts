@@ -36,6 +36,8 @@ export interface Turn {
     model?: string;
     thinking?: string;
     thinkingMs?: number;
+    thinkingParts?: number; // of the stream: about as many as tokens, until the usage is known
+    budget?: number; // tokens that thinking may take
     tools?: Tool[];
     steps?: { step: string; data: unknown }[];
     sources?: Source[];

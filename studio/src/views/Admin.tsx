@@ -4,6 +4,7 @@ import { number, t, when, type Word } from "../i18n";
 import { ApiError, get, post, remove, useKey } from "../lib/api";
 import { copy } from "../lib/decorate";
 import { exported, save } from "../lib/exchange";
+import { personas, removePersona } from "../lib/personas";
 import { failed, loadConversations, say, startNew, type Conversation } from "../lib/state";
 import { Dialog } from "./Dialog";
 import { Screen } from "./Screen";
@@ -208,13 +209,14 @@ function Mine() {
         const conversations = [];
         for (const c of await allConversations()) conversations.push(await exported(c));
         const memory = (await get<{ data: unknown[] }>("/v1/memory").catch(() => ({ data: [] }))).data;
-        save("chimere-data.json", "application/json", JSON.stringify({ format: "chimere.data", version: 1, conversations, memory }, null, 1));
+        save("chimere-data.json", "application/json", JSON.stringify({ format: "chimere.data", version: 1, conversations, memory, personas: personas.value ?? [] }, null, 1));
     });
     const erase = run(async () => {
         setAsked(-1);
         for (const c of await allConversations()) await remove(`/v1/conversations/${c.id}`);
         const facts = (await get<{ data: { id: number | string }[] }>("/v1/memory").catch(() => ({ data: [] }))).data;
         for (const f of facts) await remove(`/v1/memory/${f.id}`);
+        for (const p of personas.value ?? []) await removePersona(p.id);
         startNew();
         await loadConversations();
         location.hash = "#/admin";

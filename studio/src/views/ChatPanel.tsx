@@ -1,12 +1,15 @@
 // ChatPanel.tsx: how this conversation is answered.
 import { useEffect, useState } from "preact/hooks";
-import { t, type Word } from "../i18n";
+import { number, t, type Word } from "../i18n";
+import { budgetOf } from "../lib/answer";
 import { maybe } from "../lib/api";
+import { personas } from "../lib/personas";
 import { chat, failed, model, models, setChat } from "../lib/state";
 import type { ChatSettings } from "../lib/settings";
 import { IconButton } from "./icons";
+import { opened } from "./Opened";
 
-type Numeric = "temperature" | "top_p" | "top_k" | "min_p" | "max_tokens" | "seed";
+type Numeric = "temperature" | "top_p" | "top_k" | "min_p" | "max_tokens" | "seed" | "think_budget";
 const numbers: [Numeric, number, number, number][] = [
     ["temperature", 0, 2, 0.05],
     ["top_p", 0, 1, 0.01],
@@ -29,6 +32,26 @@ function Choice<K extends "effort" | "mode">({ name, options }: { name: K; optio
     );
 }
 
+function Count({ name, min, max, step, hint }: { name: Numeric; min: number; max: number; step: number; hint?: number | null }) {
+    return (
+        <label class="field">
+            <span>{t(`chat.${name}` as Word)}</span>
+            <input
+                type="number"
+                min={min}
+                max={max}
+                step={step}
+                value={chat.value[name] ?? ""}
+                placeholder={hint ? number(hint) : t("default")}
+                onChange={(e) => {
+                    const v = e.currentTarget.value === "" ? null : Number(e.currentTarget.value);
+                    if (v === null || (v >= min && v <= max)) setChat({ [name]: v });
+                }}
+            />
+        </label>
+    );
+}
+
 export function ChatPanel({ close }: { close: () => void }) {
     const c = chat.value;
     const odo = /^odo(:|$)/.test(model.value);
@@ -42,11 +65,24 @@ export function ChatPanel({ close }: { close: () => void }) {
                 <h2>{t("chat.settings")}</h2>
                 <IconButton icon="close" name={t("close")} act={close} />
             </header>
+            {personas.value ? (
+                <div class="with-button">
+                    <label class="field">
+                        <span>{t("chat.persona")}</span>
+                        <select value={String(personas.value.some((p) => p.id === c.ownPersona) ? c.ownPersona : 0)} onChange={(e) => setChat({ ownPersona: Number(e.currentTarget.value) })}>
+                            <option value="0">{t("persona.none")}</option>
+                            {personas.value.map((p) => <option key={p.id} value={String(p.id)}>{p.name}</option>)}
+                        </select>
+                    </label>
+                    <IconButton icon="edit" name={t("personas.open")} act={() => (opened.value = { kind: "personas" })} />
+                </div>
+            ) : null}
             <label class="field">
                 <span>{t("chat.system")}</span>
                 <textarea rows={6} value={c.system} placeholder={t("chat.system.hint")} onChange={(e) => setChat({ system: e.currentTarget.value })} />
             </label>
             <Choice name="effort" options={["", "none", "low", "medium", "high"]} />
+            {c.effort === "none" ? null : <Count name="think_budget" min={1} max={1000000} step={1} hint={budgetOf({ ...c, think_budget: null })} />}
             {odo ? (
                 <>
                     <Choice name="mode" options={["", "fast", "quality", "ultra"]} />
@@ -65,7 +101,7 @@ export function ChatPanel({ close }: { close: () => void }) {
                         </select>
                     </label>
                     <label class="field">
-                        <span>{t("chat.persona")}</span>
+                        <span>{t("chat.persona.server")}</span>
                         <input type="text" value={c.persona} maxLength={64} placeholder={t("chat.persona.hint")} onChange={(e) => setChat({ persona: e.currentTarget.value.trim() })} />
                     </label>
                     <label class="switch">
@@ -77,21 +113,7 @@ export function ChatPanel({ close }: { close: () => void }) {
             <h3>{t("chat.sampling")}</h3>
             <div class="grid-2">
                 {numbers.map(([name, min, max, step]) => (
-                    <label class="field" key={name}>
-                        <span>{t(`chat.${name}` as Word)}</span>
-                        <input
-                            type="number"
-                            min={min}
-                            max={max}
-                            step={step}
-                            value={c[name] ?? ""}
-                            placeholder={t("default")}
-                            onChange={(e) => {
-                                const v = e.currentTarget.value === "" ? null : Number(e.currentTarget.value);
-                                if (v === null || (v >= min && v <= max)) setChat({ [name]: v });
-                            }}
-                        />
-                    </label>
+                    <Count key={name} name={name} min={min} max={max} step={step} />
                 ))}
             </div>
             <p class="quiet">{t("chat.sampling.hint")}</p>

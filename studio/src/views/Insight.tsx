@@ -1,9 +1,9 @@
 // Insight.tsx: what the server does now, what it did, how the orchestrator decided, and what nights have learned.
 import { useEffect, useState } from "preact/hooks";
 import { named, number, t, when, type Word } from "../i18n";
-import { maybe, post, send } from "../lib/api";
-import { shown } from "../lib/artifacts";
-import { failed, say } from "../lib/state";
+import { maybe, send } from "../lib/api";
+import { failed } from "../lib/state";
+import { Nights } from "./Nights";
 import { Line, Screen, Tile, Values } from "./Screen";
 
 interface Times {
@@ -43,15 +43,6 @@ interface Decision {
     pipeline: string;
     mode: string;
     record: Record<string, any> | null;
-}
-interface Night {
-    night: number;
-    at?: number;
-    model?: string;
-    parent?: number;
-    promoted?: boolean;
-    steps?: { name: string; about?: string; promoted?: boolean; why?: string; target?: { n?: number; gain?: number; low?: number; high?: number } }[];
-    read?: Record<string, number>;
 }
 const KEPT = 90; // points of the line, one every two seconds
 
@@ -238,66 +229,6 @@ function Quality() {
                 <li>{when(rated[0].at_ms)}</li>
                 {rated.length > 1 ? <li>– {when(rated[rated.length - 1].at_ms)}</li> : null}
             </ul>
-        </>
-    );
-}
-
-function Nights() {
-    const [nights, setNights] = useState<{ current: number; data: Night[] } | null | undefined>(undefined);
-    const [asked, setAsked] = useState<number | null>(null);
-    useEffect(() => void maybe<{ current: number; data: Night[] }>("/chimere/v1/nights").then(setNights).catch(failed), []);
-    const back = async (night: number) => {
-        setAsked(null);
-        try {
-            setNights(await post("/chimere/v1/nights", { night }));
-            say(night ? t("night.now", { n: night }) : t("night.now.none"));
-        } catch (e) {
-            failed(e);
-        }
-    };
-    const report = async (night: number) => {
-        try {
-            shown.value = { kind: "html", text: await (await send("GET", `/chimere/v1/nights/${night}`)).text() };
-        } catch (e) {
-            failed(e);
-        }
-    };
-    if (!nights) return <p class="quiet">{nights === null ? t("admin.only") : t("loading")}</p>;
-    const choice = (night: number) =>
-        asked === night ? (
-            <span class="row">
-                <button type="button" class="button" onClick={() => setAsked(null)}>{t("cancel")}</button>
-                <button type="button" class="button primary" onClick={() => void back(night)}>{t("night.sure")}</button>
-            </span>
-        ) : (
-            <button type="button" class="button" onClick={() => setAsked(night)}>{night ? t("night.back", { n: night }) : t("night.back.none")}</button>
-        );
-    if (!nights.data.length) return <p class="quiet">{t("night.none")}</p>;
-    return (
-        <>
-            <ul class="cards" aria-label={t("nights")}>
-                {nights.data.map((n) => (
-                    <li class="card" key={n.night}>
-                        <div class="card-head">
-                            <span>
-                                <strong>{t("night.name", { n: n.night })}</strong>
-                                <span class="quiet"> {n.at ? when(n.at * 1000) : ""} {n.model ?? ""}</span>
-                            </span>
-                            <button type="button" class="button" aria-label={t("night.report.of", { n: n.night })} onClick={() => void report(n.night)}>{t("night.report")}</button>
-                            {nights.current === n.night ? <span class="good">{t("night.serves")}</span> : n.promoted ? choice(n.night) : null}
-                        </div>
-                        <ol class="steps">
-                            {(n.steps ?? []).map((s) => (
-                                <li key={s.name}>
-                                    <strong>{s.name}</strong> <span class={s.promoted ? "good" : "quiet"}>{s.promoted ? t("night.promoted") : (s.why ?? t("night.refused"))}</span>
-                                    {s.target ? <p class="quiet">{t("night.gain", { gain: number(s.target.gain ?? 0, 3), low: number(s.target.low ?? 0, 3), high: number(s.target.high ?? 0, 3), n: number(s.target.n ?? 0) })}</p> : null}
-                                </li>
-                            ))}
-                        </ol>
-                    </li>
-                ))}
-            </ul>
-            {nights.current ? <p>{choice(0)}</p> : null}
         </>
     );
 }

@@ -18,6 +18,8 @@ interface Doc {
 }
 interface Docs {
     data: Doc[];
+    has_more: boolean;
+    last_id: string | null;
     has_vectors: boolean;
     has_reranker: boolean;
 }
@@ -36,6 +38,7 @@ interface Fact {
     text: string;
     pinned: boolean;
 }
+const DOCS = 200; // on one page
 const focus = (el: HTMLElement | null) => void el?.focus();
 const query = (values: Record<string, string>) => new URLSearchParams(values).toString();
 
@@ -150,8 +153,17 @@ function Search() {
 
 function Documents() {
     const [docs, setDocs] = useState<Docs | null | undefined>(undefined);
-    const load = () => void maybe<Docs>("/chimere/v1/documents").then(setDocs).catch(failed);
+    const read = (more: Record<string, string> = {}) => maybe<Docs>(`/chimere/v1/documents?${query({ limit: String(DOCS), ...more })}`);
+    const load = () => void read().then(setDocs).catch(failed);
     useEffect(load, []);
+    const further = async () => {
+        try {
+            const next = await read({ after: docs!.last_id! });
+            if (next) setDocs({ ...next, data: [...docs!.data, ...next.data] });
+        } catch (e) {
+            failed(e);
+        }
+    };
     const drop = async (d: Doc) => {
         try {
             await remove(`/chimere/v1/documents?${query({ name: d.name, collection: d.collection })}`);
@@ -165,7 +177,7 @@ function Documents() {
         <>
             <Add done={load} />
             <Search />
-            <h3>{t("docs.list", { n: docs?.data.length ?? 0 })}</h3>
+            <h3>{t("docs.list", { n: `${number(docs?.data.length ?? 0)}${docs?.has_more ? "+" : ""}` })}</h3>
             {docs?.data.length ? (
                 <div class="table-box" tabIndex={0} role="region" aria-label={t("docs")}>
                     <table>
@@ -173,7 +185,7 @@ function Documents() {
                             <tr><th scope="col">{t("docs.name")}</th><th scope="col" class="number">{t("docs.size")}</th><th scope="col" class="number wide-only">{t("docs.chunks")}</th><th scope="col" class="wide-only">{t("docs.collection")}</th><th scope="col"><span class="offscreen">{t("side.delete")}</span></th></tr>
                         </thead>
                         <tbody>
-                            {docs.data.slice(0, 500).map((d) => (
+                            {docs.data.map((d) => (
                                 <tr key={`${d.collection}/${d.name}`}>
                                     <th scope="row">{d.title}{d.title === d.name ? null : <span class="quiet"> {d.name}</span>}</th>
                                     <td class="number">{bytes(d.bytes)}</td>
@@ -188,6 +200,7 @@ function Documents() {
             ) : (
                 <p class="quiet">{docs ? t("docs.empty") : t("loading")}</p>
             )}
+            {docs?.has_more ? <p><button type="button" class="button" onClick={() => void further()}>{t("side.further")}</button></p> : null}
             {docs && !docs.has_vectors ? <p class="quiet">{t("docs.words")}</p> : null}
         </>
     );

@@ -22,7 +22,24 @@ interface Status {
 interface OnDisk {
     name: string;
     error?: string;
-    plan?: { weights: number; cache: number; state: number; scratch: number; program: number; total: number; n_ctx: number; slots: number };
+    plan?: Plan;
+}
+// device: the first six are in graphics memory, and host is what the processor's memory holds besides.
+interface Plan {
+    weights: number;
+    cache: number;
+    state: number;
+    scratch: number;
+    program: number;
+    total: number;
+    n_ctx: number;
+    slots: number;
+    fits: boolean;
+    device: boolean;
+    budget: number;
+    host: number;
+    host_budget: number;
+    experts: { device: number; memory: number; disk: number; slots: boolean };
 }
 interface Recommended {
     name: string;
@@ -113,6 +130,45 @@ interface Smaller {
     model: string;
     View: ComponentType<{ model: string; close: () => void; done: () => void }>;
 }
+// What the memory will hold, and for a mixture on which tier its experts will be.
+function PlanBars({ plan }: { plan: Plan }) {
+    const { device, memory, disk, slots } = plan.experts;
+    const near = plan.device ? device : memory; // experts that are part of the weights of the first bar
+    const tiers: [string, number][] = [
+        [t(slots ? "models.tier.slots" : "models.tier.device"), device],
+        [t("models.tier.memory"), memory],
+        [t("models.tier.disk"), disk],
+    ];
+    return (
+        <>
+            {plan.device ? <p class="quiet bar-name">{t("models.bar.device")}</p> : null}
+            <Stack
+                name={t(plan.device ? "models.plan.device" : "models.plan")}
+                most={plan.budget}
+                show={bytes}
+                parts={[
+                    [t("models.weights"), plan.weights - near],
+                    [t("models.experts"), near],
+                    [t("models.cache"), plan.cache],
+                    [t("models.states"), plan.state],
+                    [t("models.scratch"), plan.scratch + (plan.device ? 0 : plan.program)],
+                ]}
+            />
+            {plan.device ? (
+                <>
+                    <p class="quiet bar-name">{t("models.bar.memory")}</p>
+                    <Stack name={t("models.plan")} most={plan.host_budget} show={bytes} parts={[[t("models.weights"), 0], [t("models.experts"), memory], [t("models.cache"), 0], [t("models.states"), 0], [t("models.scratch"), plan.host - memory]]} />
+                </>
+            ) : null}
+            {device || memory || disk ? (
+                <div class="tiers">
+                    <p class="quiet">{t(disk ? "models.tiers.disk" : slots ? "models.tiers.slots" : "models.tiers")}</p>
+                    <Stack name={t("models.tiers.name")} show={bytes} parts={tiers} />
+                </div>
+            ) : null}
+        </>
+    );
+}
 function Disk({ disk, load }: { disk: { folder: string; memory: number; data: OnDisk[] }; load: () => void }) {
     const [smaller, setSmaller] = useState<Smaller | null>(null);
     const open = (model: string) =>
@@ -128,22 +184,12 @@ function Disk({ disk, load }: { disk: { folder: string; memory: number; data: On
                     <li class="card" key={m.name}>
                         <div class="card-head">
                             <strong>{m.name}</strong>
-                            {m.plan ? <span class={m.plan.total > disk.memory ? "bad" : "good"}>{m.plan.total > disk.memory ? t("models.too.large") : t("models.fits")}</span> : null}
+                            {m.plan ? <span class={m.plan.fits ? "good" : "bad"}>{t(m.plan.fits ? "models.fits" : "models.too.large")}</span> : null}
                             {m.plan ? <button type="button" class="button" aria-label={t("ramp.make.this", { name: m.name })} onClick={() => open(m.name)}>{t("ramp.make")}</button> : null}
                         </div>
                         {m.plan ? (
                             <>
-                                <Stack
-                                    name={t("models.plan")}
-                                    most={disk.memory}
-                                    show={bytes}
-                                    parts={[
-                                        [t("models.weights"), m.plan.weights],
-                                        [t("models.cache"), m.plan.cache],
-                                        [t("models.states"), m.plan.state],
-                                        [t("models.scratch"), m.plan.scratch + m.plan.program],
-                                    ]}
-                                />
+                                <PlanBars plan={m.plan} />
                                 <p class="quiet">{t("models.plan.about", { total: bytes(m.plan.total), n: number(m.plan.n_ctx), slots: m.plan.slots })}</p>
                             </>
                         ) : (

@@ -7,9 +7,10 @@ import { look } from "../lib/fresh";
 import { failed } from "../lib/state";
 import type { Turn } from "../lib/tree";
 
-export const opened = signal<{ kind: "branches" } | { kind: "evidence"; turn: Turn } | null>(null);
-const parts: Record<"branches" | "evidence", () => Promise<{ default: ComponentType<any> }>> = {
+export const opened = signal<{ kind: "branches" } | { kind: "personas" } | { kind: "evidence"; turn: Turn } | null>(null);
+const parts: Record<"branches" | "personas" | "evidence", () => Promise<{ default: ComponentType<any> }>> = {
     branches: () => import("./Branches"),
+    personas: () => import("./Personas"),
     evidence: () => import("./Evidence"),
 };
 export function Opened() {

@@ -30,24 +30,26 @@ export function Tile({ name, value, note }: { name: string; value: string; note?
 }
 
 // Parts of a whole, each with its colour and its name in the legend.
-export function Stack({ name, parts, most, show }: { name: string; parts: [string, number][]; most: number; show: (n: number) => string }) {
+// most: what there is room for; without it, the parts are the whole.
+export function Stack({ name, parts, most = 0, show }: { name: string; parts: [string, number][]; most?: number; show: (n: number) => string }) {
     const sum = parts.reduce((n, [, x]) => n + x, 0);
-    const whole = sum < most / 10 ? sum : Math.max(most, sum, 1); // what is small is drawn by itself
+    const whole = Math.max(sum < most / 10 ? sum : Math.max(most, sum), 1); // what is small is drawn by itself
+    const said = most ? `${name}: ${show(sum)} / ${show(most)}` : `${name}: ${parts.filter(([, n]) => n).map(([key, n]) => `${key} ${show(n)}`).join(", ")}`;
     let at = 0;
     return (
         <div class="stack">
-            <svg viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" aria-label={`${name}: ${show(sum)} / ${show(most)}`}>
+            <svg viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" aria-label={said}>
                 <rect width="1000" height="24" class="stack-all" />
                 {parts.map(([key, n], i) => {
                     const x = (at / whole) * 1000;
                     at += n;
-                    return <rect key={key} x={x} width={Math.max(0, (n / whole) * 1000 - 1)} height="24" class={`fill-${(i % 4) + 1}`} />;
+                    return <rect key={key} x={x} width={Math.max(0, (n / whole) * 1000 - 1)} height="24" class={`fill-${(i % 5) + 1}`} />;
                 })}
                 {most && sum > most ? <rect x={(most / whole) * 1000} width="3" height="24" class="stack-limit" /> : null}
             </svg>
             <ul class="legend">
                 {parts.filter(([, n]) => n).map(([key, n]) => (
-                    <li key={key}><span class={`dot fill-${(parts.findIndex((p) => p[0] === key) % 4) + 1}`} />{key} <span class="quiet">{show(n)}</span></li>
+                    <li key={key}><span class={`dot fill-${(parts.findIndex((p) => p[0] === key) % 5) + 1}`} />{key} <span class="quiet">{show(n)}</span></li>
                 ))}
             </ul>
         </div>
@@ -63,6 +65,26 @@ export function Line({ name, values }: { name: string; values: number[] }) {
             <svg class="line" viewBox="0 0 300 60" preserveAspectRatio="none" role="img" aria-label={name}>
                 <polyline points={points} vector-effect="non-scaling-stroke" />
             </svg>
+        </figure>
+    );
+}
+
+// The same with the values of both ends. zero: the scale begins there, else at the smallest value.
+export function Curve({ name, points, show, zero }: { name: string; points: { x: string; y: number }[]; show: (n: number) => string; zero?: boolean }) {
+    if (points.length < 2) return null;
+    const ys = points.map((p) => p.y);
+    const [most, least] = [Math.max(...ys), zero ? 0 : Math.min(...ys)];
+    const range = most - least || 1;
+    const at = (p: { y: number }, i: number) => `${(i / (points.length - 1)) * 296 + 2},${56 - ((p.y - least) / range) * 52}`;
+    const [from, to] = [points[0], points[points.length - 1]];
+    const said = t("curve.said", { name, from: show(from.y), to: show(to.y), x: to.x });
+    return (
+        <figure class="line-box">
+            <figcaption aria-hidden="true">{name} <strong>{show(to.y)}</strong></figcaption>
+            <svg class="line" viewBox="0 0 300 60" preserveAspectRatio="none" role="img" aria-label={said}>
+                <polyline points={points.map(at).join(" ")} vector-effect="non-scaling-stroke" />
+            </svg>
+            <p class="axis quiet" aria-hidden="true"><span>{from.x}: {show(from.y)}</span><span>{to.x}</span></p>
         </figure>
     );
 }

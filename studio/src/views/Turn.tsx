@@ -14,12 +14,21 @@ import { openSource } from "./Source";
 function Thinking({ turn, live }: { turn: TurnData; live: boolean }) {
     const seconds = number((turn.thinkingMs ?? 0) / 1000, 1);
     const thinks = live && !turn.text;
+    const used = turn.usage?.reasoning ?? turn.thinkingParts ?? 0;
     return (
         <details class="fold">
             <summary>
                 <Icon name="spark" />
                 <span class={thinks ? "pulse" : ""}>{thinks ? t("thinking.now", { s: seconds }) : t("thinking.done", { s: seconds })}</span>
-                {turn.usage?.reasoning ? <span class="quiet">{t("tokens", { n: number(turn.usage.reasoning) })}</span> : null}
+                {used && turn.budget ? (
+                    <span class="budget">
+                        <span class="quiet">{t("thinking.budget", { n: number(used), all: number(turn.budget) })}</span>
+                        <meter min={0} max={turn.budget} value={Math.min(used, turn.budget)} aria-label={t("thinking.budget.name")} />
+                    </span>
+                ) : used ? (
+                    <span class="quiet">{t("tokens", { n: number(used) })}</span>
+                ) : null}
+                {used && turn.budget && used >= turn.budget ? <span class="quiet">{t("thinking.spent")}</span> : null}
             </summary>
             <div class="fold-body">
                 <Markdown text={turn.thinking!} growing={live} revision={revision.value} />
