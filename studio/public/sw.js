@@ -13,10 +13,10 @@ self.addEventListener("fetch", (e) => {
             if (got.ok) await cache.put(e.request, got.clone());
             return got;
         }));
-    } else if (e.request.mode === "navigate" && url.pathname === "/") {
+    } else if ((e.request.mode === "navigate" && url.pathname === "/") || url.pathname === "/studio/icon.svg") {
         e.respondWith(fetch(e.request).then(async (got) => {
-            if (got.ok) await (await caches.open(name)).put("/", got.clone());
+            if (got.ok) await (await caches.open(name)).put(url.pathname, got.clone());
             return got;
-        }).catch(async () => (await (await caches.open(name)).match("/")) ?? Response.error()));
+        }).catch(async () => (await (await caches.open(name)).match(url.pathname)) ?? Response.error()));
     }
 });

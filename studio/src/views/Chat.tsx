@@ -33,7 +33,7 @@ function Welcome() {
         <div class="welcome">
             <img src="/studio/icon.svg" alt="" width="52" height="52" />
             <h2>{t("welcome")}</h2>
-            <p class="quiet">{t("welcome.about", { model: model.value })}</p>
+            {model.value ? <p class="quiet">{t("welcome.about", { model: model.value })}</p> : null}
             <ul>
                 {tips.map((tip) => (
                     <li key={tip} class={tip === "welcome.two" ? "with-keys" : undefined}>{t(tip)}</li>
