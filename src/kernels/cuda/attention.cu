@@ -555,7 +555,8 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
             if (a->spans[i].n_tok <= STEP_MAX_TOK || all) rows[k++] = a->spans[i].row + t;
     const int32_t *staged = (const int32_t *)cuda_staged(c, rows);
     bool pages = !all && cuda_attn_page_heads(c, j.k, j.v);
-    j.shift = pages ? PAGE_SHIFT : SPLIT_SHIFT;
+    bool latent = !all && !pages && cuda_attn_has_latent(c, j);
+    j.shift = pages || latent ? PAGE_SHIFT : SPLIT_SHIFT;
     int n_split = 1; /* as the longest span needs; a power of two, so that CUDA graphs repeat */
     while (n_split < MAX_SPLIT && (int64_t)n_split << j.shift < longest) n_split *= 2;
     j.n_range = n_split = n_split < MAX_SPLIT ? n_split : MAX_SPLIT;
@@ -578,6 +579,7 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
         /* room for two blocks per multiprocessor, and for join_kernel after them */
         if (pages && carve >= 0 && j.n_kv_head * n_split * n > c->n_sm) c->carve = CARVE_ALL;
         if (pages) cuda_attn_pages(c, b, j, fresh, n_split, n);
+        else if (latent) cuda_attn_latent(c, b, j, n_split, n);
         else if (d_most <= 64) split_group<2>(c, b, j, n_split, n);
         else if (d_most <= 128) split_group<4>(c, b, j, n_split, n);
         else if (d_most <= 256) split_group<8>(c, b, j, n_split, n);

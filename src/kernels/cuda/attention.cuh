@@ -190,6 +190,10 @@ int cuda_attn_page_heads(const struct cuda *c, const cache &k, const cache &v);
 void cuda_attn_pages(struct cuda *c, const dspans &b, const attn_job &j, const fresh_job *fresh,
                      int n_split, int n_row);
 
+/* The same for latent attention; cuda_attn_has_latent: whether this kernel can. Nothing is merged. */
+bool cuda_attn_has_latent(const struct cuda *c, const attn_job &j);
+void cuda_attn_latent(struct cuda *c, const dspans &b, const attn_job &j, int n_split, int n_row);
+
 /* Spans of more than STEP_MAX_TOK tokens. */
 void cuda_attn_many(struct cuda *c, const struct attn_args *a, const dspans &b, const attn_job &j);
 

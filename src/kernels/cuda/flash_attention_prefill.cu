@@ -1,5 +1,6 @@
 /* flash_attention_prefill.cu: attention of many tokens: blocks of 64 or 128 queries times pages of 64 keys, on the
- * tensor cores. Also bidirectional attention within a batch, without a cache (encoders). */
+ * tensor cores. Also latent attention of few tokens, and bidirectional attention within a batch, without a cache
+ * (encoders). */
 #include <utility>
 
 #include "kernels/cuda/attention.cuh"
@@ -69,9 +70,12 @@ template <int D> struct flash_rows {
     float acc[D / 8][4], most[2], sum[2];
     int32_t own[2]; /* positions */
 
-    /* Converts the scores of a page that starts at pos to f16 weights. first: position of the block's first query. */
+    /* Converts the scores of a page that starts at pos to f16 weights. first: position of the block's first query.
+     * With SPLIT, low has what the weights lack for the precision of floats. */
+    template <bool SPLIT = false>
     __device__ __forceinline__ void weigh(const attn_job &j, int32_t pos, int32_t first,
-                                          float dot[8][4], uint32_t w[4][4]) {
+                                          float dot[8][4], uint32_t w[4][4],
+                                          uint32_t (*low)[4] = NULL) {
         int tc = (int)threadIdx.x % 4;
         /* every query sees the whole page */
         bool all = pos + KV_PAGE - 1 <= first && j.window <= 0;
@@ -115,8 +119,15 @@ template <int D> struct flash_rows {
                 v[i] = quick_exp(dot[n8][i] - top[i / 2]);
                 sum[i / 2] += v[i];
             }
-            w[n8 / 2][n8 % 2 * 2] = two_halves(v[0], v[1]);
-            w[n8 / 2][n8 % 2 * 2 + 1] = two_halves(v[2], v[3]);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                uint32_t high = two_halves(v[2 * i], v[2 * i + 1]);
+                w[n8 / 2][n8 % 2 * 2 + i] = high;
+                if (SPLIT)
+                    low[n8 / 2][n8 % 2 * 2 + i] =
+                        two_halves(v[2 * i] - to_float((uint16_t)high),
+                                   v[2 * i + 1] - to_float((uint16_t)(high >> 16)));
+            }
         }
     }
 };
@@ -186,48 +197,61 @@ __device__ __forceinline__ void flash_pages(const attn_job &j, int32_t first, co
     }
 }
 
-/* The same for wide heads. A page arrives in pieces of 64 elements, first those of the keys, then those of V values
- * from v_from on; while one is multiplied, the next is copied. Between two barriers a warp has 32 products, 512 tensor
- * core clocks of an SM for the four warps of a block. */
-template <int D, int V>
-__device__ __forceinline__ void flash_pieces(const attn_job &j, int32_t first, const int32_t *pages,
-                                             int32_t kv, int32_t begin, int32_t end, int v_from,
-                                             uint16_t *sq, flash_rows<V> &rows) {
-    typedef flash<D, false, V> room;
+/* Pages of wide heads in pieces of 64 elements, first those of the keys, then those of V values from v_from on. While
+ * one is multiplied, the next is copied. QUERIES: 16-bit words before the two buffers. */
+template <int D, int V, int QUERIES> struct piece_reader {
     typedef flash<ROW_PIECE, false> piece;
-    constexpr int N_KEY = D / ROW_PIECE, N_ALL = N_KEY + V / ROW_PIECE;
-    int warp = (int)threadIdx.x / 32, turn = 0;
-    auto fetch = [&](int32_t pos, int i, int to) {
-        uint16_t *dst = sq + room::QUERIES + to * room::PAGE;
+    static constexpr int N_KEY = D / ROW_PIECE, N_ALL = N_KEY + V / ROW_PIECE;
+    const attn_job &j;
+    const int32_t *pages;
+    uint16_t *shared;
+    int32_t kv, end;
+    int v_from, turn;
+
+    __device__ __forceinline__ void fetch(int32_t pos, int i, int to) {
+        uint16_t *dst = shared + QUERIES + to * (KV_PAGE * piece::ROW);
         if (pos < end && i < N_KEY)
             piece::fetch(j.k, pages, pos, end - pos, kv, dst, i * ROW_PIECE);
         else if (pos < end)
             piece::fetch(j.v, pages, pos, end - pos, kv, dst, v_from + (i - N_KEY) * ROW_PIECE);
         copy_commit();
-    };
-    /* Waits for a piece, starts the copy of the one after it, and returns its place. */
-    auto next = [&](int32_t pos, int i) {
+    }
+    /* Waits for piece i of the page at pos, starts the copy of the one after it, and returns its place. */
+    __device__ __forceinline__ const uint16_t *next(int32_t pos, int i) {
         copy_wait<0>();
         __syncthreads();
         if (i + 1 < N_ALL) fetch(pos, i + 1, turn ^ 1);
         else fetch(pos + KV_PAGE, 0, turn ^ 1);
-        const uint16_t *at = sq + room::QUERIES + turn * room::PAGE;
+        const uint16_t *at = shared + QUERIES + turn * (KV_PAGE * piece::ROW);
         turn ^= 1;
         return at;
-    };
-    fetch(begin, 0, 0);
+    }
+};
+
+/* As flash_pages, for wide heads. Between two barriers a warp has 32 products, 512 tensor core clocks of an SM for the
+ * four warps of a block. */
+template <int D, int V>
+__device__ __forceinline__ void flash_pieces(const attn_job &j, int32_t first, const int32_t *pages,
+                                             int32_t kv, int32_t begin, int32_t end, int v_from,
+                                             uint16_t *sq, flash_rows<V> &rows) {
+    typedef flash<D, false, V> room;
+    typedef piece_reader<D, V, room::QUERIES> reader;
+    constexpr int ROW = reader::piece::ROW;
+    int warp = (int)threadIdx.x / 32;
+    reader r = {j, pages, sq, kv, end, v_from, 0};
+    r.fetch(begin, 0, 0);
     for (int32_t pos = begin; pos < end; pos += KV_PAGE) {
         float dot[8][4] = {};
 #pragma unroll 1
-        for (int i = 0; i < N_KEY; i++)
+        for (int i = 0; i < reader::N_KEY; i++)
             warp_scores<ROW_PIECE>(dot, sq + warp * 16 * room::ROW + i * ROW_PIECE, room::ROW,
-                                   next(pos, i), piece::ROW);
+                                   r.next(pos, i), ROW);
         uint32_t w[4][4];
         rows.weigh(j, pos, first, dot, w);
 #pragma unroll
         for (int i = 0; i < V / ROW_PIECE; i++)
-            warp_values<ROW_PIECE>(rows.acc + i * (ROW_PIECE / 8), w, next(pos, N_KEY + i),
-                                   piece::ROW);
+            warp_values<ROW_PIECE>(rows.acc + i * (ROW_PIECE / 8), w,
+                                   r.next(pos, reader::N_KEY + i), ROW);
     }
     copy_wait<0>();
     __syncthreads();
@@ -393,6 +417,98 @@ __global__ void __launch_bounds__(flash<D, false, WIDE_V>::THREADS)
     pdl_trigger();
     pdl_wait();
     flash_block<D, false, WIDE_V>(b, j, tiles, shared);
+}
+
+/* Few tokens of latent attention: the query heads of a token, which share keys and values, are the rows of the products.
+ * A block serves 32 heads of a token in one KV range, and half of the values; two of its warps take 16 heads each, for
+ * the first half of those values, two for the second. Queries and weights are sums of two f16, so that only the
+ * rounding of the cache counts. Roofline: bytes; 8,192 rows of 1,152 bytes, once, are 9.4 MB, 2 us at 4.5 TB/s. */
+enum { LATENT_HEADS = 32, LATENT_V = 256 };
+template <int D>
+__global__ void __launch_bounds__(128)
+    latent_kernel(const __grid_constant__ dspans b, const __grid_constant__ attn_job j) {
+    typedef flash<D, false, LATENT_V> room;
+    typedef piece_reader<D, LATENT_V, room::QUERIES> reader;
+    static_assert(room::N_QUERY == 2 * LATENT_HEADS, "high and low parts of the queries");
+    constexpr int ROW = reader::piece::ROW, OWN_V = LATENT_V / 2;
+    DYNAMIC_SHARED(uint16_t, sq);
+    pdl_trigger();
+    pdl_wait();
+    int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, gr = lane / 4, tc = lane % 4;
+    int n_half = (j.v.d + LATENT_V - 1) / LATENT_V, v_from = (int)blockIdx.x % n_half * LATENT_V;
+    int32_t head0 = (int32_t)blockIdx.x / n_half * LATENT_HEADS, t = j.rows[blockIdx.z];
+    dspan s = b.spans[b.of_row[t]];
+    int32_t own = (int32_t)s.pos + (t - s.row), length = stretch_of(j.shift, own);
+    int32_t begin = (int32_t)blockIdx.y * length;
+    if (begin > own) return;
+    int32_t end = begin + length <= own ? begin + length : own + 1;
+    reader r = {j, b.pages + s.page_at, sq, 0, end, v_from, 0};
+    r.fetch(begin, 0, 0);
+    for (int i = tid; i < LATENT_HEADS * (D / 2); i += 128) {
+        int32_t h = head0 + i / (D / 2), e = i % (D / 2) * 2;
+        float2 q = make_float2(0, 0);
+        if (h < j.n_head) q = *(const float2 *)(j.q + ((int64_t)t * j.n_head + h) * D + e);
+        q.x *= j.scale, q.y *= j.scale;
+        uint32_t high = two_halves(q.x, q.y);
+        uint16_t *to = sq + i / (D / 2) * room::ROW + e;
+        *(uint32_t *)to = high;
+        *(uint32_t *)(to + LATENT_HEADS * room::ROW) =
+            two_halves(q.x - to_float((uint16_t)high), q.y - to_float((uint16_t)(high >> 16)));
+    }
+    flash_rows<OWN_V> rows = {};
+#pragma unroll
+    for (int k = 0; k < 2; k++) rows.own[k] = own, rows.most[k] = -INFINITY;
+    const uint16_t *q = sq + warp % 2 * 16 * room::ROW;
+    for (int32_t pos = begin; pos < end; pos += KV_PAGE) {
+        float dot[8][4] = {};
+#pragma unroll 1
+        for (int i = 0; i < reader::N_KEY; i++) {
+            const uint16_t *k = r.next(pos, i);
+            warp_scores<ROW_PIECE>(dot, q + i * ROW_PIECE, room::ROW, k, ROW);
+            warp_scores<ROW_PIECE>(dot, q + LATENT_HEADS * room::ROW + i * ROW_PIECE, room::ROW, k,
+                                   ROW);
+        }
+        uint32_t w[4][4], low[4][4];
+        rows.template weigh<true>(j, pos, own, dot, w, low);
+#pragma unroll
+        for (int i = 0; i < LATENT_V / ROW_PIECE; i++) {
+            const uint16_t *v = r.next(pos, reader::N_KEY + i);
+            float(*acc)[4] = rows.acc + i % (OWN_V / ROW_PIECE) * (ROW_PIECE / 8);
+            if (warp / 2 != i / (OWN_V / ROW_PIECE)) continue;
+            warp_values<ROW_PIECE>(acc, w, v, ROW);
+            warp_values<ROW_PIECE>(acc, low, v, ROW);
+        }
+    }
+    copy_wait<0>();
+    int first = v_from + warp / 2 * OWN_V;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        float sum = lanes_sum(rows.sum[k], 4);
+        int32_t h = head0 + warp % 2 * 16 + gr + 8 * k;
+        if (h >= j.n_head) continue;
+        int64_t part = ((int64_t)blockIdx.z * j.n_head + h) * j.n_range + blockIdx.y;
+        float *to = j.part + part * part_d(j.v.d) + first;
+#pragma unroll
+        for (int n = 0; n < OWN_V / 8; n++)
+            if (first + n * 8 < j.v.d)
+                *(float2 *)(to + n * 8 + 2 * tc) =
+                    make_float2(rows.acc[n][2 * k], rows.acc[n][2 * k + 1]);
+        if (first == 0 && tc == 0) j.stat[part] = make_float2(sum, rows.most[k]);
+    }
+}
+
+bool cuda_attn_has_latent(const struct cuda *c, const attn_job &j) {
+    return !c->params.precise && c->compute >= 80 && j.n_kv_head == 1 && j.k.d == LATENT_HEAD_MAX &&
+           j.v.d % 8 == 0;
+}
+
+void cuda_attn_latent(struct cuda *c, const dspans &b, const attn_job &j, int n_split, int n_row) {
+    typedef flash<LATENT_HEAD_MAX, false, LATENT_V> room;
+    int n_block = (j.n_head + LATENT_HEADS - 1) / LATENT_HEADS;
+    int n_half = (j.v.d + LATENT_V - 1) / LATENT_V;
+    launch(c, latent_kernel<LATENT_HEAD_MAX>,
+           dim3((unsigned)(n_block * n_half), (unsigned)n_split, (unsigned)n_row), dim3(128),
+           room::bytes, b, j);
 }
 
 /* Reverses the rotation of rows in place and applies the gate, for spans that flash_kernel computed. */
