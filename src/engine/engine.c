@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "engine/carried.h"
+#include "engine/draft/suffix.h"
 #include "engine/lease.h"
 #include "engine/lm.h"
 #include "engine/sched.h"
@@ -294,6 +295,11 @@ bool engine_borrow(struct engine *g) {
 
 struct lm *engine_lent(struct engine *g) {
     return g->lm;
+}
+
+void engine_draft_from(struct engine *g, struct suffix *x) {
+    suffix_free(g->sched.spec.learned);
+    g->sched.spec.learned = x;
 }
 
 void engine_give_back(struct engine *g) {

@@ -27,13 +27,9 @@ enum { MAX_HIDDEN = 366, LEAST_REVERSALS = 12 };
 enum { MAX_STEPS = 16, MAX_PROMPT = FZOO_MAX_TOKENS / 2 };
 #define P_DOWN 0.10 /* if a skill gets worse with a p below this, the promotion is refused */
 
-const struct night_step *const night_steps[] = {&night_step_engram,
-                                                &night_step_lora,
-                                                &night_step_prompts,
-                                                &night_step_examples,
-                                                &night_step_thresholds,
-                                                &night_step_reindex,
-                                                NULL};
+const struct night_step *const night_steps[] = {
+    &night_step_engram,     &night_step_lora,   &night_step_prompts, &night_step_examples,
+    &night_step_thresholds, &night_step_drafts, &night_step_reindex, NULL};
 
 void night_step_names(char out[NIGHT_MAX_NAMES], const char *separator) {
     size_t n = 0;

@@ -69,7 +69,7 @@ enum { NIGHT_MAX_NAMES = 160 };
 void night_step_names(char out[NIGHT_MAX_NAMES], const char *separator);
 
 extern const struct night_step night_step_engram, night_step_lora, night_step_prompts,
-    night_step_examples, night_step_thresholds, night_step_reindex;
+    night_step_examples, night_step_thresholds, night_step_drafts, night_step_reindex;
 
 /* Collects the usable samples of the day, for training or held out. The samples are views; free *v with mem_free. */
 int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, size_t *n,

@@ -5,10 +5,12 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "engine/draft/suffix.h"
 #include "engine/lease.h"
 #include "learn/arm.h"
 #include "learn/example_file.h"
 #include "learn/limits_file.h"
+#include "learn/night_step.h"
 #include "learn/nights.h"
 #include "learn/playbook.h"
 #include "learn/trial.h"
@@ -115,6 +117,19 @@ static int open_version(const struct serving *s, const struct nights *n, const j
     return rc;
 }
 
+/* Opens the contexts for drafts, once for each engine; out [n_model], NULL: the night has none. */
+static int open_drafts(const struct serving *s, const struct nights *n, const json_t *wish,
+                       struct suffix **out, struct err *e) {
+    char path[NIGHTS_MAX_PATH];
+    int rc = 0;
+    if (!path_of(n, json_object_get(wish, "artefacts"), night_step_drafts.artefact, path)) return 0;
+    for (int32_t i = 0; !rc && i < s->p.n_model; i++) {
+        rc = suffix_new(&out[i], e);
+        if (!rc) rc = suffix_load(out[i], path, s->p.models[0]->hash, e);
+    }
+    return rc;
+}
+
 /* Borrows the devices of all copies of the model; false: answers are being generated. */
 static bool borrow(const struct serving *s) {
     int32_t n = 0;
@@ -126,6 +141,7 @@ static bool borrow(const struct serving *s) {
 
 static int change(struct serving *s, const struct nights *n, json_t *wish, struct err *e) {
     struct learned_version *v = NULL, *trial = NULL;
+    struct suffix *drafts[GPUS_MAX] = {NULL};
     const json_t *tried = json_object_get(wish, "trial");
     double share = json_number_value(json_object_get(wish, "share"));
     if (!borrow(s)) return 0;
@@ -133,11 +149,16 @@ static int change(struct serving *s, const struct nights *n, json_t *wish, struc
     json_decref(s->used); /* a version that cannot be opened is not tried again */
     s->used = json_incref(wish);
     int rc = open_version(s, n, wish, &v, e);
+    if (!rc) rc = open_drafts(s, n, wish, drafts, e);
     if (!rc && tried) rc = open_version(s, n, tried, &trial, e);
     if (rc) learned_version_free(v);
     else learned_switch(s->p.learned, v, trial, trial ? share : 0);
     s->has_old = !learned_sweep(s->p.learned);
-    for (int32_t i = 0; i < s->p.n_model; i++) engine_give_back(s->p.engines[i]);
+    for (int32_t i = 0; i < s->p.n_model; i++) {
+        if (rc) suffix_free(drafts[i]);
+        else engine_draft_from(s->p.engines[i], drafts[i]);
+        engine_give_back(s->p.engines[i]);
+    }
     if (!rc && v) log_info("requests use the files of night %lld now", (long long)v->night);
     else if (!rc && !is_first && !trial)
         log_info("requests use the model without files of a night now");

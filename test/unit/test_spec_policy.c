@@ -6,11 +6,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "engine/lm.h"
 #include "engine/draft/spec.h"
+#include "engine/draft/suffix.h"
+#include "engine/lease.h"
+#include "engine/lm.h"
 #include "scratch.h"
 
 /* ---- a sequence that the model drafter drafts for ---- */
@@ -273,8 +276,9 @@ static bool take(struct engine_job *j, int32_t token, bool is_end,
 static void ended(struct engine_job *j) { (void)j; }
 
 /* An engine that answers with tokens 1, 2, .. 39 and saves what it learned in dir, unless that is NULL; suffix drafts that its
- * first answer was given. */
-static int32_t suffix_drafts(const char *dir, int32_t first_of_prompt, uint64_t scope) {
+ * first answer was given. learned: contexts of a night, owned; or NULL. */
+static int32_t suffix_drafts(const char *dir, struct suffix *learned, int32_t first_of_prompt,
+                             uint64_t scope) {
     static const int32_t prompts[2][3] = {{50, 51, 52}, {60, 61, 62}};
     int32_t script[39], n = 0;
     struct engine_params p;
@@ -289,6 +293,11 @@ static int32_t suffix_drafts(const char *dir, int32_t first_of_prompt, uint64_t 
     p.cache = (struct cache_params){.dir = dir, .disk_bytes = (uint64_t)1 << 30};
     if (lm_open_fake(&lm, &fake, &e) || engine_new_over(&g, lm, NULL, &p, &e))
         fail_msg("%s", e.text);
+    if (learned) {
+        while (!engine_borrow(g)) usleep(1000);
+        engine_draft_from(g, learned);
+        engine_give_back(g);
+    }
     struct engine_job j = {.p.prompt = prompts[first_of_prompt == 60],
                            .p.n_prompt = 3,
                            .p.max_tokens = 39,
@@ -306,12 +315,53 @@ static int32_t suffix_drafts(const char *dir, int32_t first_of_prompt, uint64_t 
 
 static void engines_start_warm_from_files(void **state) {
     (void)state;
-    assert_int_equal(suffix_drafts(NULL, 50, 1), 0);
-    assert_int_equal(suffix_drafts(scratch, 50, 1),
+    assert_int_equal(suffix_drafts(NULL, NULL, 50, 1), 0);
+    assert_int_equal(suffix_drafts(scratch, NULL, 50, 1),
                      0); /* the first knows nothing, and leaves a file */
-    assert_int_equal(suffix_drafts(NULL, 60, 1), 0);
-    assert_int_equal(suffix_drafts(scratch, 60, 2), 0); /* another caller's texts */
-    assert_true(suffix_drafts(scratch, 60, 1) > 10);
+    assert_int_equal(suffix_drafts(NULL, NULL, 60, 1), 0);
+    assert_int_equal(suffix_drafts(scratch, NULL, 60, 2), 0); /* another caller's texts */
+    assert_true(suffix_drafts(scratch, NULL, 60, 1) > 10);
+}
+
+/* What a night learned drafts for every caller, also in an engine that knows no texts. */
+static void engines_draft_from_a_night(void **state) {
+    (void)state;
+    int32_t text[39];
+    struct suffix *x;
+    assert_int_equal(suffix_new(&x, NULL), 0);
+    for (int32_t i = 0; i < 39; i++) text[i] = i + 1;
+    for (int32_t n = 2; n <= 39; n++) suffix_learn(x, SUFFIX_ALL, text, n);
+    assert_true(suffix_drafts(NULL, x, 60, 3) > 10);
+}
+
+/* Of the texts of a scope and those of a night, the longer context is used. */
+static void the_longer_context_is_drafted(void **state) {
+    (void)state;
+    static const int32_t own[] = {5, 6, 7, 8, 20, 21}, night[] = {6, 7, 30, 31},
+                         both[] = {4, 5, 6, 7, 8, 30, 31}, asked[] = {9, 5, 6, 7};
+    struct spec s;
+    struct spec_seq q;
+    struct spec_draft d;
+    assert_int_equal(spec_init(&s, 100, false, true, NULL), 0);
+    assert_int_equal(suffix_new(&s.learned, NULL), 0);
+    begin(&s, &q, own, 6, 1);
+    spec_seq_fini(&q);
+    for (int32_t n = 2; n <= 4; n++) suffix_learn(s.learned, SUFFIX_ALL, night, n);
+    begin(&s, &q, asked, 4, 1);
+    spec_draft_text(&s, &q, NULL, 1, &d); /* 5 6 7, not 6 7 */
+    assert_int_equal(d.tokens[0], 8);
+    spec_seq_fini(&q);
+    begin(&s, &q, asked, 4, 2);
+    spec_draft_text(&s, &q, NULL, 1, &d); /* this scope knows nothing */
+    assert_int_equal(d.tokens[0], 30);
+    spec_seq_fini(&q);
+    for (int32_t n = 2; n <= 7; n++) suffix_learn(s.learned, SUFFIX_ALL, both, n);
+    static const int32_t longer[] = {4, 5, 6, 7, 8};
+    begin(&s, &q, longer, 5, 1);
+    spec_draft_text(&s, &q, NULL, 1, &d); /* 4 5 6 7 8, not 6 7 8 */
+    assert_int_equal(d.tokens[0], 30);
+    spec_seq_fini(&q);
+    spec_fini(&s);
 }
 
 int main(void) {
@@ -325,6 +375,8 @@ int main(void) {
         cmocka_unit_test(words_of_texts_are_proposed),
         cmocka_unit_test(the_likeliest_tokens_of_all_are_chosen),
         cmocka_unit_test(engines_start_warm_from_files),
+        cmocka_unit_test(engines_draft_from_a_night),
+        cmocka_unit_test(the_longer_context_is_drafted),
     };
     mem_guard_arm(true);
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

@@ -33,7 +33,8 @@ int spec_init(struct spec *s, int32_t n_vocab, bool is_fixed, bool store, struct
 
 void spec_fini(struct spec *s) {
     suffix_free(s->store);
-    s->store = NULL;
+    suffix_free(s->learned);
+    s->store = s->learned = NULL;
 }
 
 /* ---- sequences ---- */
@@ -239,12 +240,20 @@ static bool next_lookup(struct growth *g, struct candidate *c) {
     return true;
 }
 
+/* Looks in the texts of this scope and in what a night learned for all scopes; the longer context decides. */
 static bool next_suffix(struct growth *g, struct candidate *c) {
     const struct spec_seq *q = g->q;
-    struct suffix_next next;
-    if (!g->s->store ||
-        !suffix_next(g->s->store, q->salt, q->history, q->n_history + g->out->n, &next))
-        return false;
+    const struct spec *s = g->s;
+    struct suffix_next next, learned;
+    int32_t n = q->n_history + g->out->n;
+    if (!s->store) return false; /* drafts must not depend on other texts */
+    bool found = suffix_next(s->store, q->salt, q->history, n, &next);
+    if (s->learned && suffix_next(s->learned, SUFFIX_ALL, q->history, n, &learned) &&
+        (!found || learned.order > next.order)) {
+        next = learned;
+        found = true;
+    }
+    if (!found) return false;
     c->grade = 2 * next.order + (next.share >= 0.8f);
     c->token = next.token;
     return c->token >= 0 && c->token < g->s->n_vocab; /* it may come from a damaged file */

@@ -82,8 +82,9 @@ struct spec_offer {
     bool model;             /* chosen: use the model drafter instead */
 };
 
-struct spec {             /* state of the engine */
-    struct suffix *store; /* owned; NULL: none */
+struct spec {               /* state of the engine */
+    struct suffix *store;   /* owned; NULL: none */
+    struct suffix *learned; /* owned: contexts that a night learned for all scopes; NULL: none */
     int32_t n_vocab;
     struct spec_rates rates; /* rates over all sequences */
     /* deterministic: drafts depend neither on a clock nor on other sequences; every offered draft is verified */

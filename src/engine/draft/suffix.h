@@ -17,6 +17,7 @@
 enum { SUFFIX_N_ORDER = 6, SUFFIX_BYTES = 5 << 20 };
 
 struct suffix;
+#define SUFFIX_ALL 0 /* salt of a store that drafts for every scope; scopes are hashes */
 
 int suffix_new(struct suffix **out, struct err *e);
 void suffix_free(struct suffix *x);
