@@ -52,6 +52,17 @@ template <int D, bool GROUP, int V = D> struct flash {
                              page + (size_t)(k * STEP) * c.row_bytes, k * STEP < left);
             return;
         }
+        if (c.type == QUANT_Q8_0 || c.type == QUANT_Q4_0) {
+#pragma unroll 4
+            for (int i = (int)threadIdx.x; i < KV_PAGE * (D / 8); i += THREADS) {
+                int r = i / (D / 8), e = i % (D / 8) * 8, at = from + e;
+                bool has = r < n && at < c.d;
+                *(uint4 *)(dst + place(KV_PAGE, r, e)) =
+                    has ? decode8(c.type, page + r * c.row_bytes, at / 32, at % 32, true)
+                        : make_uint4(0, 0, 0, 0);
+            }
+            return;
+        }
         for (int i = (int)threadIdx.x; i < KV_PAGE * (D / 2); i += THREADS) {
             int r = i / (D / 2), e = i % (D / 2) * 2;
             float a = 0, b = 0;
