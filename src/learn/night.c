@@ -675,6 +675,7 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
         json_pack("{s:I,s:s,s:I,s:I}", "at", (json_int_t)p.now_s, "model", h->model->name,
                   "model_hash", (json_int_t)(h->model->hash >> 1), "seed", (json_int_t)p.seed);
     int rc = *record ? check_steps(p.steps, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc && night_prompts_search(p.prompt_search, e) < 0) rc = CHIMERE_EINVAL;
     bool is_upkeep = !rc && is_only_upkeep(p.steps);
     if (!rc) rc = is_upkeep ? upkeep(&x, *record, e) : learn(&x, *record, e);
     close_night(&x);

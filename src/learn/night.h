@@ -36,7 +36,9 @@ struct night_host {
 };
 
 struct night_params {
-    const char *steps;   /* names, comma-separated; NULL: all */
+    const char *steps; /* names, comma-separated; NULL: all */
+    /* how playbooks are searched: "gepa", or "mipro"; NULL: gepa */
+    const char *prompt_search;
     const json_t *items; /* items of the general suites, in the format of eval/harness.h */
     double budget_s;     /* time budget of all steps; 0: 1800 */
     double least_worth;  /* smallest worth of an answer that is learned; 0: 0.75 */

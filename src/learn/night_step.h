@@ -71,6 +71,10 @@ void night_step_names(char out[NIGHT_MAX_NAMES], const char *separator);
 extern const struct night_step night_step_engram, night_step_lora, night_step_prompts,
     night_step_examples, night_step_thresholds, night_step_drafts, night_step_reindex;
 
+/* Checks the name of a search for playbooks (night_params.prompt_search); CHIMERE_EINVAL: there is no such search. Else
+ * returns its number. */
+int night_prompts_search(const char *name, struct err *e);
+
 /* Collects the usable samples of the day, for training or held out. The samples are views; free *v with mem_free. */
 int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, size_t *n,
                   struct err *e);

@@ -1,9 +1,11 @@
 /* step_prompts.c: searches rules for answers (playbook.h) that make the accepted answers more probable.
  *
- * The search keeps a set of playbooks. Each round takes one that is best on some validation answer (the more answers,
- * the more often), changes it by one operation, and compares both on a few other answers. A change that helps is
- * measured on all validation answers. New bullets are general instructions, demonstrations from the day, and rules
- * that the model itself writes about accepted answers. The best mean wins; each token of a playbook costs a little. */
+ * Two searches can be chosen. GEPA's keeps a set of playbooks. Each round takes one that is best on some validation
+ * answer (the more answers, the more often), changes it by one operation, and compares both on a few other answers. A
+ * change that helps is measured on all validation answers. MIPROv2's tries combinations of one instruction and one set
+ * of demonstrations, and prefers the parts that did well in earlier combinations. New bullets are general
+ * instructions, demonstrations from the day, and rules that the model itself writes about accepted answers. The best
+ * mean wins; each token of a playbook costs a little. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,7 +26,14 @@ enum {
     REFLECTIONS = 4,
     PER_REFLECTION = 3,
     MAX_POOL = 32,
-    RULE_TOKENS = 48
+    RULE_TOKENS = 48,
+    /* of MIPROv2: sets of demonstrations; trials, answers of each, and trials between two full measurements */
+    SETS = 8,
+    SET_DEMOS = 3,
+    TRIALS = 32,
+    TRIAL_ITEMS = 8,
+    FULL_EVERY = 4,
+    GUESSES = 3 /* values of which the best one is tried */
 };
 #define TOKEN_COST 1e-4 /* nats per token of an answer, for each token of the playbook */
 
@@ -50,6 +59,7 @@ struct search {
         n_validation; /* the first of them; the others are for minibatches, demonstrations and rules */
     char *pool[MAX_POOL]; /* owned: texts of new bullets */
     size_t n_pool, n_tried;
+    size_t first_demo, n_demo; /* demonstrations of the day within the pool */
     struct candidate v[CANDIDATES];
     size_t n;
 };
@@ -98,6 +108,7 @@ static size_t pick(struct search *s) {
 }
 
 static void put_demonstrations(struct search *s) {
+    s->first_demo = s->n_pool;
     for (int i = 0; i < DEMOS; i++) {
         const struct learn_item *item = &s->x->day.v[pick(s)];
         char text[PLAYBOOK_MAX_BULLET + 2];
@@ -105,6 +116,7 @@ static void put_demonstrations(struct search *s) {
             snprintf(text, sizeof text, "Question: %s Answer: %s", item->question, item->answer);
         if (n <= PLAYBOOK_MAX_BULLET) put_text(s, text);
     }
+    s->n_demo = s->n_pool - s->first_demo;
 }
 
 /* The texts that `night playbook import` left. */
@@ -219,15 +231,135 @@ static int try_change(struct search *s, struct err *e) {
     return rc;
 }
 
+static int search_gepa(struct search *s, struct err *e) {
+    int rc = 0;
+    for (int i = 0; !rc && i < ROUNDS; i++) rc = try_change(s, e);
+    return rc;
+}
+
+/* ---- combinations of an instruction and a set of demonstrations ---- */
+
+struct combinations {
+    size_t n_rule; /* the last one is: no instruction */
+    size_t rules[MAX_POOL + 1];
+    size_t n_set;                 /* set 0 is empty */
+    size_t sets[SETS][SET_DEMOS]; /* indexes into the pool; MAX_POOL: none */
+    /* gains over the playbook in use, in nats per token: sums and numbers of trials */
+    double rule_gain[MAX_POOL + 1], set_gain[SETS], gain[MAX_POOL + 1][SETS];
+    int rule_n[MAX_POOL + 1], set_n[SETS], n[MAX_POOL + 1][SETS];
+    bool is_measured[MAX_POOL + 1][SETS]; /* on all validation answers */
+};
+
+static void make_combinations(struct search *s, struct combinations *c) {
+    for (size_t i = 0; i < s->n_pool; i++)
+        if (i < s->first_demo || i >= s->first_demo + s->n_demo) c->rules[c->n_rule++] = i;
+    c->rules[c->n_rule++] = MAX_POOL;
+    c->n_set = s->n_demo ? SETS : 1;
+    for (size_t i = 0; i < SETS; i++)
+        for (size_t k = 0; k < SET_DEMOS; k++)
+            c->sets[i][k] = i && s->n_demo && k <= rng_below(&s->rng, SET_DEMOS)
+                                ? s->first_demo + rng_below(&s->rng, s->n_demo)
+                                : MAX_POOL;
+}
+
+/* Returns the best of a few random values; trials that were not made count as one without a gain. */
+static size_t guess(struct search *s, const double *gain, const int *n, size_t n_value) {
+    size_t best = rng_below(&s->rng, n_value);
+    for (int i = 1; i < GUESSES; i++) {
+        size_t v = rng_below(&s->rng, n_value);
+        if (gain[v] / (n[v] + 1) > gain[best] / (n[best] + 1)) best = v;
+    }
+    return best;
+}
+
+/* Returns the playbook in use with this combination, as far as it fits; NULL: out of memory. */
+static json_t *combined(const struct search *s, const struct combinations *c, size_t rule,
+                        size_t set) {
+    json_t *out = json_copy(s->v[0].bullets);
+    for (size_t k = 0; out && k <= SET_DEMOS; k++) {
+        size_t at = k ? c->sets[set][k - 1] : c->rules[rule];
+        json_t *more = at < MAX_POOL ? playbook_with(out, s->pool[at]) : NULL;
+        if (!more) continue;
+        json_decref(out);
+        out = more;
+    }
+    return out;
+}
+
+static int try_combination(struct search *s, struct combinations *c, struct err *e) {
+    double before = 0, losses[TRIAL_ITEMS], gain = 0;
+    size_t items[TRIAL_ITEMS], rule = guess(s, c->rule_gain, c->rule_n, c->n_rule),
+                               set = guess(s, c->set_gain, c->set_n, c->n_set);
+    json_t *bullets = combined(s, c, rule, set);
+    if (!bullets) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    bool is_same = json_equal(bullets, s->v[0].bullets);
+    for (int i = 0; i < TRIAL_ITEMS; i++) {
+        size_t k = rng_below(&s->rng, s->n_validation);
+        items[i] = s->items[k];
+        before += s->v[0].losses[k];
+    }
+    int rc = is_same ? 0 : measure(s->x, bullets, items, TRIAL_ITEMS, losses, e);
+    json_decref(bullets);
+    if (rc || is_same) return rc;
+    s->n_tried++;
+    gain = before;
+    for (int i = 0; i < TRIAL_ITEMS; i++) gain -= losses[i];
+    gain /= TRIAL_ITEMS;
+    c->rule_gain[rule] += gain, c->rule_n[rule]++;
+    c->set_gain[set] += gain, c->set_n[set]++;
+    c->gain[rule][set] += gain, c->n[rule][set]++;
+    return 0;
+}
+
+/* Measures the combination with the best mean so far on all validation answers. */
+static int measure_best(struct search *s, struct combinations *c, struct err *e) {
+    size_t rule = c->n_rule, set = 0;
+    for (size_t i = 0; i < c->n_rule; i++)
+        for (size_t k = 0; k < c->n_set; k++) {
+            if (!c->n[i][k] || c->is_measured[i][k]) continue;
+            if (rule == c->n_rule ||
+                c->gain[i][k] / c->n[i][k] > c->gain[rule][set] / c->n[rule][set])
+                rule = i, set = k;
+        }
+    if (rule == c->n_rule) return 0;
+    c->is_measured[rule][set] = true;
+    json_t *bullets = combined(s, c, rule, set);
+    return bullets ? keep(s, bullets, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+}
+
+static int search_mipro(struct search *s, struct err *e) {
+    struct combinations c = {.n_rule = 0};
+    int rc = 0;
+    make_combinations(s, &c);
+    for (int i = 1; !rc && i <= TRIALS; i++) {
+        rc = try_combination(s, &c, e);
+        if (!rc && i % FULL_EVERY == 0) rc = measure_best(s, &c, e);
+    }
+    return rc;
+}
+
+static const struct {
+    const char *name;
+    int (*go)(struct search *s, struct err *e);
+} searches[] = {{"gepa", search_gepa}, {"mipro", search_mipro}};
+enum { N_SEARCH = sizeof searches / sizeof *searches };
+
+int night_prompts_search(const char *name, struct err *e) {
+    for (int i = 0; i < N_SEARCH; i++)
+        if (!name || !strcmp(name, searches[i].name)) return i;
+    return err_set(e, CHIMERE_EINVAL, "prompt search: expected gepa or mipro, got %.40s", name);
+}
+
 /* *best: a view of the best playbook; NULL: the one in use is. */
 static int search(struct search *s, json_t *now, const json_t **best, struct err *e) {
     *best = NULL;
     for (int i = 0; i < N_INSTRUCTION; i++) put_text(s, instructions[i]);
     put_imported(s);
     put_demonstrations(s);
-    int rc = put_reflections(s, e);
+    int which = night_prompts_search(s->x->params->prompt_search, e);
+    int rc = which < 0 ? which : put_reflections(s, e);
     if (!rc) rc = keep(s, json_incref(now), e);
-    for (int i = 0; !rc && i < ROUNDS; i++) rc = try_change(s, e);
+    if (!rc) rc = searches[which].go(s, e);
     size_t k = 0;
     for (size_t i = 1; !rc && i < s->n; i++)
         if (s->v[i].mean < s->v[k].mean) k = i;

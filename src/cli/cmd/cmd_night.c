@@ -38,6 +38,9 @@ const struct cfg_opt night_options[] = {
      "store with the answers (default: chimere.db in the user's data directory)"},
     {"steps", 0, CFG_STR, "LIST", NULL, 0, 0, NULL,
      "names of steps, such as engram,lora (default: all)"},
+    {"prompt-search", 0, CFG_STR, "NAME", "gepa", 0, 0, NULL,
+     "how the step prompts searches: gepa (changes of good playbooks) or mipro (combinations of an "
+     "instruction and demonstrations)"},
     {"budget", 0, CFG_STR, "TIME", "30m", 0, 0, NULL, "time of a night, such as 30m or 2h"},
     {"least-worth", 0, CFG_FLOAT, "W", "0.75", 0, 1, NULL, "of answers that are learned, 0 to 1"},
     {"suite-items", 'n', CFG_INT, "N", "20", 1, EVAL_MAX_ITEMS, NULL,
@@ -198,6 +201,7 @@ static int run(const struct cfg *c, struct err *e) {
                                         .pipelines =
                                             night_pipelines(NULL, pipelines, sizeof pipelines)};
         const struct night_params p = {.steps = cfg_str(c, "steps"),
+                                       .prompt_search = cfg_str(c, "prompt-search"),
                                        .items = items,
                                        .budget_s = budget,
                                        .least_worth = cfg_float(c, "least-worth"),
