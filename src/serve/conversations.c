@@ -80,13 +80,7 @@ void conversations_reply(struct http_request *r, int rc, int64_t version, struct
 }
 
 int conversations_limit(struct http_request *r, int32_t *limit, struct err *e) {
-    const char *text = http_query(r, "limit");
-    int64_t n = PAGE;
-    if (text && !str_to_i64(text, 1, CONVERSATION_MAX_ITEMS, &n))
-        return err_set(e, CHIMERE_EINVAL, "limit: expected a whole number of 1 to %d",
-                       CONVERSATION_MAX_ITEMS);
-    *limit = (int32_t)n;
-    return 0;
+    return http_limit(r, PAGE, CONVERSATION_MAX_ITEMS, limit, e);
 }
 
 void conversations_new_name(const char *prefix, char out[CONVERSATION_MAX_NAME]) {

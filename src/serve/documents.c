@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/str.h"
 #include "odo/odo.h"
 #include "retrieval/docs.h"
 #include "retrieval/docs_put.h"
@@ -69,7 +68,7 @@ static void answer(struct http_request *r, int rc, struct buf *out, const struct
 
 struct listing {
     struct buf *out;
-    int64_t n, limit;
+    int32_t n, limit;
     char last[MAX_COLLECTION + MAX_NAME + 2]; /* the cursor after the last one */
 };
 
@@ -104,16 +103,6 @@ static int after_of(struct http_request *r, char collection[MAX_COLLECTION + 1],
     return 0;
 }
 
-static int limit_of(struct http_request *r, int64_t usual, int64_t most, int64_t *limit,
-                    struct err *e) {
-    const char *text = http_query(r, "limit");
-    *limit = usual;
-    return !text || str_to_i64(text, 1, most, limit)
-               ? 0
-               : err_set(e, CHIMERE_EINVAL, "limit: expected a whole number of 1 to %lld",
-                         (long long)most);
-}
-
 /* ?collection=NAME&limit=N&after=CURSOR */
 void documents_list(struct http_request *r) {
     struct err e = {0};
@@ -125,7 +114,7 @@ void documents_list(struct http_request *r) {
     struct listing l = {.out = &out};
     int rc = docs_of(r, &d, &e);
     if (!rc) rc = collection_of(r, NULL, &collection, &e);
-    if (!rc) rc = limit_of(r, MAX_LISTED, MAX_LISTED, &l.limit, &e);
+    if (!rc) rc = http_limit(r, MAX_LISTED, MAX_LISTED, &l.limit, &e);
     if (!rc) rc = after_of(r, from, &after, &e);
     const struct store_doc_place place = {from, after};
     buf_puts(&out, "{\"object\":\"list\",\"data\":[");
@@ -205,14 +194,14 @@ void documents_search(struct http_request *r) {
     struct buf out;
     struct docs_hits h = {0};
     const char *query = http_query(r, "query"), *collection;
-    int64_t k;
+    int32_t k;
     int rc = docs_of(r, &d, &e);
     if (!rc) rc = collection_of(r, NULL, &collection, &e);
     if (!rc && (!query || !*query || strlen(query) > DOCS_MAX_QUERY))
         rc = err_set(&e, CHIMERE_EINVAL, "query: expected a text of at most %d bytes",
                      DOCS_MAX_QUERY);
-    if (!rc) rc = limit_of(r, 5, MAX_HITS, &k, &e);
-    if (!rc) rc = docs_search(d, query, collection, (int32_t)k, 0, NULL, &h, &e);
+    if (!rc) rc = http_limit(r, 5, MAX_HITS, &k, &e);
+    if (!rc) rc = docs_search(d, query, collection, k, 0, NULL, &h, &e);
     buf_init(&out, MAX_OUT);
     buf_puts(&out, "{\"object\":\"list\",\"data\":[");
     for (int32_t i = 0; !rc && i < h.n; i++) put_hit(&out, &h.v[i], !i);

@@ -23,15 +23,6 @@ static void answer(struct http_request *r, int rc, struct buf *out, const struct
     buf_fini(out);
 }
 
-static int limit_of(struct http_request *r, int32_t *limit, struct err *e) {
-    const char *text = http_query(r, "limit");
-    int64_t n = USUAL;
-    if (text && !str_to_i64(text, 1, MOST, &n))
-        return err_set(e, CHIMERE_EINVAL, "limit: expected a whole number of 1 to %d", MOST);
-    *limit = (int32_t)n;
-    return 0;
-}
-
 /* ---- requests ---- */
 
 struct listing {
@@ -66,7 +57,7 @@ void insight_requests(struct http_request *r) {
     int64_t before = 0;
     int32_t limit = 0;
     buf_init(&out, MAX_OUT);
-    int rc = limit_of(r, &limit, &e);
+    int rc = http_limit(r, USUAL, MOST, &limit, &e);
     if (!rc && text && !str_to_i64(text, 1, INT64_MAX, &before))
         rc = err_set(&e, CHIMERE_EINVAL, "before: expected the id of a request");
     buf_puts(&out, "{\"object\":\"list\",\"data\":[");
@@ -100,7 +91,7 @@ void insight_decisions(struct http_request *r) {
     struct store *s = r->s->p.odo ? odo_store(r->s->p.odo) : NULL;
     int32_t limit = 0;
     buf_init(&out, MAX_OUT);
-    int rc = limit_of(r, &limit, &e);
+    int rc = http_limit(r, USUAL, MOST, &limit, &e);
     buf_puts(&out, "{\"object\":\"list\",\"data\":[");
     if (!rc && s) rc = store_decision_list(s, limit, put_decision, &l, &e);
     buf_printf(&out, "],\"is_recorded\":%s}", s ? "true" : "false");

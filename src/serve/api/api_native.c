@@ -262,9 +262,9 @@ static void put_cards(struct buf *out, const struct backend *b) {
         struct engine_totals t;
         team_at(g, i, &m, &t);
         buf_printf(out,
-                   "%s{\"device\":\"%s\",\"lost\":%s,\"jobs\":%d,\"jobs_given\":%lld,\"jobs_"
-                   "moved\":%lld,\"steps\":%lld,"
-                   "\"step_ms\":%.3f,\"prompt\":%lld,\"cached\":%lld,\"generated\":%lld,"
+                   "%s{\"device\":\"%s\",\"lost\":%s,\"jobs\":%d,\"jobs_given\":%lld,"
+                   "\"jobs_moved\":%lld,\"steps\":%lld,\"step_ms\":%.3f,\"prompt\":%lld,\"cached\":"
+                   "%lld,\"generated\":%lld,"
                    "\"context_free\":%lld}",
                    i ? "," : ",\"cards\":[", m.name, m.lost ? "true" : "false", m.n_open,
                    (long long)m.n_job, (long long)m.n_moved, (long long)t.n_step, t.step_ms_mean,

@@ -46,6 +46,15 @@ const char *http_query(const struct http_request *r, const char *name) {
     return http_find_pair(&r->query, name);
 }
 
+int http_limit(struct http_request *r, int32_t usual, int32_t most, int32_t *limit, struct err *e) {
+    const char *text = http_query(r, "limit");
+    int64_t n = usual;
+    if (text && !str_to_i64(text, 1, most, &n))
+        return err_set(e, CHIMERE_EINVAL, "limit: expected a whole number of 1 to %d", most);
+    *limit = (int32_t)n;
+    return 0;
+}
+
 const char *http_rest(const struct http_request *r) {
     return bare(r->path) + strcspn(bare(r->route->path), "*");
 }
