@@ -272,6 +272,13 @@ static int keep_root(struct job *j, const char *real, bool is_folder) {
     return rc;
 }
 
+/* Collects the documents of the collection; free_known frees them, also after a failure. */
+static int list_known(struct job *j) {
+    map_init(&j->by_path, (size_t)256 << 20);
+    int rc = store_doc_list(j->d->store, j->collection, add_known, j, j->e);
+    return rc == CHIMERE_ENOMEM ? err_set(j->e, rc, "out of memory") : rc;
+}
+
 static void free_known(struct job *j) {
     for (size_t i = 0; i < j->n_known; ++i) mem_free(j->known[i].path);
     mem_free(j->known);
@@ -286,8 +293,7 @@ int docs_index(struct docs *d, const char *path, const char *collection, struct 
     struct stat st;
     bool gone = !realpath(path, real) || stat(real, &st);
     if (gone && !gone_path(path, real)) return err_set(e, CHIMERE_ENOENT, "%s: not found", path);
-    map_init(&j.by_path, (size_t)256 << 20);
-    int rc = store_doc_list(d->store, collection, add_known, &j, e);
+    int rc = list_known(&j);
     if (!rc && gone) {
         bool any = false;
         for (size_t i = 0; i < j.n_known; ++i) any |= below(j.known[i].path, real);
@@ -398,9 +404,7 @@ int docs_refresh(struct docs *d, const char *collection, const _Atomic bool *can
                  struct docs_report *r, struct err *e) {
     *r = (struct docs_report){0};
     struct job j = {.d = d, .collection = collection, .r = r, .cancelled = cancelled, .e = e};
-    map_init(&j.by_path, (size_t)256 << 20);
-    int rc = store_doc_list(d->store, collection, add_known, &j, e);
-    if (rc == CHIMERE_ENOMEM) err_set(e, rc, "out of memory");
+    int rc = list_known(&j);
     for (size_t i = 0; !rc && i < j.n_known; ++i) {
         if (cancelled && *cancelled) rc = err_set(e, CHIMERE_ECANCELLED, "cancelled");
         else rc = refresh_one(&j, &j.known[i]);
@@ -456,9 +460,7 @@ int docs_remove(struct docs *d, const char *name, const char *collection, int32_
     char real[PATH_MAX];
     *n_removed = 0;
     if (!*name) return err_set(e, CHIMERE_EINVAL, "name: expected the name of a document");
-    map_init(&j.by_path, (size_t)256 << 20);
-    int rc = store_doc_list(d->store, collection, add_known, &j, e);
-    if (rc == CHIMERE_ENOMEM) err_set(e, rc, "out of memory");
+    int rc = list_known(&j);
     if (!rc) rc = remove_below(&j, name);
     if (!rc && !r.n_removed && realpath(name, real)) rc = remove_below(&j, real);
     if (!rc && !r.n_removed)
