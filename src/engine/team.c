@@ -310,13 +310,12 @@ int64_t team_ctx(const struct team *t) {
     return least;
 }
 
-/* Members that take turns on the same cards fail together; replicas are lost one by one. */
-static bool is_lost(struct team *t, bool any_split) {
+static bool are_all_lost(struct team *t) {
     bool all = true;
     pthread_mutex_lock(&t->lock);
     for (int32_t i = 0; i < t->n; i++) all &= t->members[i].lost;
     pthread_mutex_unlock(&t->lock);
-    return all || any_split;
+    return all;
 }
 
 /* Sums over all members. n_failed_steps is that of the best member; step_ms_mean is the mean over all steps. */
@@ -335,8 +334,9 @@ void team_totals(struct team *t, struct engine_totals *sum) {
         sum->n_ctx_free += x.n_ctx_free, sum->n_cached += x.n_cached, sum->n_state += x.n_state;
         sum->n_state_disk += x.n_state_disk, sum->state_bytes += x.state_bytes;
         if (x.n_failed_steps < sum->n_failed_steps) sum->n_failed_steps = x.n_failed_steps;
-        sum->is_lost |= x.is_lost;
+        sum->is_lost |=
+            x.is_lost; /* a split: members that take turns on the same cards fail together */
     }
-    sum->is_lost = is_lost(t, sum->is_lost);
+    sum->is_lost |= are_all_lost(t); /* replicas are lost one by one */
     sum->step_ms_mean = sum->n_step ? ms / (double)sum->n_step : 0;
 }

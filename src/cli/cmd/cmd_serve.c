@@ -252,13 +252,15 @@ static int wait_for_signal(const struct serve_reload *r, struct server *s,
     return got;
 }
 
-/* Serves until a signal comes. SIGUSR1, from the user or from the watch, starts the program again. */
+/* Serves until a signal comes. SIGUSR1, from the user or from the watch, starts the program again. Only the engine of
+ * --gpus can report a lost card. */
 static int serve_on(struct serve_reload *reload, struct server *s, const struct serve_params *p,
                     struct engine *g, struct err *e) {
     struct serve_watch *watch = NULL;
     int32_t pause = serve_watch_pause_ms(reload->n_restart);
     reload->port = serve_port(s);
-    int rc = pause < 0 ? 0 : serve_watch_open(&watch, g, pause, e), got = 0;
+    bool watches = cfg_str(reload->c, "gpus") && pause >= 0;
+    int rc = watches ? serve_watch_open(&watch, g, pause, e) : 0, got = 0;
     if (!rc) got = wait_for_signal(reload, s, p);
     serve_watch_close(watch);
     reload->starts_again = got == SIGUSR1;
