@@ -17,9 +17,8 @@ enum {
 /* Shared memory of a block: its queries, then keys and values by pages. With GROUP (products of a warp group), rows
  * are split into pieces of 64 elements, the layout of group_factor, and keys and values have two pages each. Heads of
  * more than 256 have two buffers instead, of a piece of a page each, so that a block fits in the 99 KB of sm_86 and
- * newer. A block computes V elements of the result; with wide heads, two blocks compute the same scores and a part of
- * the values each, because the accumulators of 512 elements do not fit in registers. */
-template <int D, bool GROUP, int V = D> struct flash {
+ * newer. */
+template <int D, bool GROUP> struct flash {
     static constexpr int THREADS = GROUP ? 256 : 128, N_QUERY = THREADS / 2, ROW = D + 8;
     static constexpr int QUERIES = N_QUERY * (GROUP ? D : ROW);
     static constexpr int PAGE = KV_PAGE * (D > WIDE_FROM ? ROW_PIECE + 8 : GROUP ? D : ROW);
@@ -245,7 +244,7 @@ template <int D, int V>
 __device__ __forceinline__ void flash_pieces(const attn_job &j, int32_t first, const int32_t *pages,
                                              int32_t kv, int32_t begin, int32_t end, int v_from,
                                              uint16_t *sq, flash_rows<V> &rows) {
-    typedef flash<D, false, V> room;
+    typedef flash<D, false> room;
     typedef piece_reader<D, V, room::QUERIES> reader;
     constexpr int ROW = reader::piece::ROW;
     int warp = (int)threadIdx.x / 32;
@@ -325,10 +324,12 @@ __device__ __forceinline__ void group_pages(const attn_job &j, int32_t first, co
     }
 }
 
+/* Computes V elements of the result. With wide heads, two blocks compute the same scores and a part of the values each,
+ * because the accumulators of 512 elements do not fit in registers. */
 template <int D, bool GROUP, int V = D>
 __device__ __forceinline__ void flash_block(const dspans &b, const attn_job &j,
                                             const flash_tile *tiles, uint16_t *sq) {
-    typedef flash<D, GROUP, V> room;
+    typedef flash<D, GROUP> room;
     int v_from = V < D ? (int)blockIdx.z * V : 0;
     constexpr int Q = room::N_QUERY;
     flash_tile tile = tiles[blockIdx.x];
@@ -422,7 +423,7 @@ __global__ void __launch_bounds__(flash<D, HAS_GROUP_MMA>::THREADS)
 enum { WIDE_V = HEAD_MAX / 2 };
 /* Heads of more than 256. The queries of a warp group would take 128 KB of shared memory, so warps multiply alone. */
 template <int D>
-__global__ void __launch_bounds__(flash<D, false, WIDE_V>::THREADS)
+__global__ void __launch_bounds__(flash<D, false>::THREADS)
     flash_wide_kernel(dspans b, attn_job j, const flash_tile *tiles) {
     DYNAMIC_SHARED(uint16_t, shared);
     pdl_trigger();
@@ -438,7 +439,7 @@ enum { LATENT_HEADS = 32, LATENT_V = 256 };
 template <int D>
 __global__ void __launch_bounds__(128)
     latent_kernel(const __grid_constant__ dspans b, const __grid_constant__ attn_job j) {
-    typedef flash<D, false, LATENT_V> room;
+    typedef flash<D, false> room;
     typedef piece_reader<D, LATENT_V, room::QUERIES> reader;
     static_assert(room::N_QUERY == 2 * LATENT_HEADS, "high and low parts of the queries");
     constexpr int ROW = reader::piece::ROW, OWN_V = LATENT_V / 2;
@@ -514,7 +515,7 @@ bool cuda_attn_has_latent(const struct cuda *c, const attn_job &j) {
 }
 
 void cuda_attn_latent(struct cuda *c, const dspans &b, const attn_job &j, int n_split, int n_row) {
-    typedef flash<LATENT_HEAD_MAX, false, LATENT_V> room;
+    typedef flash<LATENT_HEAD_MAX, false> room;
     int n_block = (j.n_head + LATENT_HEADS - 1) / LATENT_HEADS;
     int n_half = (j.v.d + LATENT_V - 1) / LATENT_V;
     launch(c, latent_kernel<LATENT_HEAD_MAX>,
@@ -554,7 +555,7 @@ static void flash_launch(struct cuda *c, dim3 grid, const dspans &b, const attn_
 template <int D>
 static void wide_launch(struct cuda *c, dim3 grid, const dspans &b, const attn_job &j,
                         const flash_tile *tiles) {
-    typedef flash<D, false, WIDE_V> room;
+    typedef flash<D, false> room;
     launch(c, flash_wide_kernel<D>, grid, dim3(room::THREADS), room::bytes, b, j, tiles);
 }
 
