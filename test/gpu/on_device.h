@@ -75,6 +75,22 @@ static void settle(struct dev *d) {
 
 /* ---- weights: random numbers through our encoders ---- */
 
+/* Rows of a weight that are encoded: a search per block, slow for most types. */
+enum { ENCODED = 24 };
+
+/* Puts a row together of blocks that were encoded, in another order. */
+static void shuffle_row(const struct weight *w, uint8_t *to) {
+    const struct quant_traits *t = quant_traits(w->type);
+    const uint8_t *rows = w->data;
+    size_t n_block = (size_t)w->n_in / t->block_elements;
+    memcpy(to, rows + rng_below(&rng, ENCODED) * w->row_bytes, t->head_bytes);
+    for (size_t i = 0; i < n_block; i++) {
+        const uint8_t *from = rows + rng_below(&rng, ENCODED) * w->row_bytes + t->head_bytes;
+        memcpy(to + t->head_bytes + i * t->block_bytes,
+               from + rng_below(&rng, n_block) * t->block_bytes, t->block_bytes);
+    }
+}
+
 static struct weight weight_of(uint32_t type, int64_t n_in, int64_t n_out, int64_t n_mat,
                                double scale) {
     const struct quant_traits *t = quant_traits(type);
@@ -84,15 +100,19 @@ static struct weight weight_of(uint32_t type, int64_t n_in, int64_t n_out, int64
     w.mat_bytes = w.row_bytes * (size_t)n_out;
     uint8_t *p = room(w.mat_bytes * (size_t)n_mat);
     float *row = mem_alloc((size_t)n_in * sizeof *row);
+    float *importance = mem_alloc((size_t)n_in * sizeof *row);
+    for (int64_t i = 0; i < n_in; i++) importance[i] = 1;
     w.data = p;
     for (int64_t r = 0; r < n_out * n_mat; r++) {
+        uint8_t *to = p + (size_t)r * w.row_bytes;
+        if (r >= ENCODED) {
+            shuffle_row(&w, to);
+            continue;
+        }
         for (int64_t i = 0; i < n_in; i++) row[i] = (float)(rng_normal(&rng) * scale);
-        float *importance = mem_alloc((size_t)n_in * sizeof *row);
-        for (int64_t i = 0; i < n_in; i++) importance[i] = 1;
-        if (!t->encode(row, p + (size_t)r * w.row_bytes, (size_t)n_in, importance))
-            fail_msg("cannot encode %s", t->name);
-        mem_free(importance);
+        if (!t->encode(row, to, (size_t)n_in, importance)) fail_msg("cannot encode %s", t->name);
     }
+    mem_free(importance);
     mem_free(row);
     return w;
 }

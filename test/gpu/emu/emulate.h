@@ -28,8 +28,10 @@ void emulate_some_barrier(int id, int n, bool waits);
 /* Lets kernels of other devices run while this one waits for them; a kernel with shared memory may not call it. */
 void emulate_pause(void);
 /* Puts 8 words of this lane, waits for the warp, and returns all lanes' words [32][8]. Valid until the
- * second next exchange. */
-const uint32_t (*emulate_exchange(const uint32_t mine[8]))[8];
+ * second next exchange. A product, the same for all lanes, first computes on them in place. */
+typedef void emulate_product(uint32_t words[32][8]);
+const uint32_t (*emulate_exchange(const uint32_t mine[8], emulate_product *product = NULL))[8];
+const uint64_t *emulate_show(uint64_t mine); /* one word, likewise: [32] */
 
 enum { PEER_POLLS = 1 };
 static inline void peer_store4(uint4 *p, uint4 v) { *p = v; }
@@ -46,10 +48,7 @@ static inline uint64_t peer_clock_ns(void) {
 }
 
 static inline void __syncthreads(void) { emulate_block_barrier(); }
-static inline void __syncwarp(uint32_t = 0xffffffffu) {
-    uint32_t none[8] = {0};
-    emulate_exchange(none);
-}
+static inline void __syncwarp(uint32_t = 0xffffffffu) { emulate_show(0); }
 static inline void threads_fit(void) {}
 static inline void prefetch_tlb(const void *) {}
 static inline void prefetch_l1(const void *) {}
@@ -60,10 +59,9 @@ static inline void pdl_wait(void) {}
 
 template <class T> static inline T emulate_shuffle(T x, int from) {
     static_assert(sizeof(T) <= 8, "a register or two");
-    uint32_t mine[8] = {0};
-    memcpy(mine, &x, sizeof x);
-    const uint32_t(*all)[8] = emulate_exchange(mine);
-    memcpy(&x, all[from & 31], sizeof x);
+    uint64_t mine = 0;
+    memcpy(&mine, &x, sizeof x);
+    memcpy(&x, emulate_show(mine) + (from & 31), sizeof x);
     return x;
 }
 #define emulate_lane ((int)(threadIdx.x % 32))
@@ -74,9 +72,9 @@ template <class T> static inline T __shfl_sync(uint32_t, T x, int from) {
     return emulate_shuffle(x, from);
 }
 static inline uint32_t __ballot_sync(uint32_t, bool p) {
-    uint32_t mine[8] = {p}, r = 0;
-    const uint32_t(*all)[8] = emulate_exchange(mine);
-    for (int i = 0; i < 32; i++) r |= all[i][0] << i;
+    const uint64_t *all = emulate_show(p);
+    uint32_t r = 0;
+    for (int i = 0; i < 32; i++) r |= (uint32_t)all[i] << i;
     return r;
 }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
