@@ -677,6 +677,7 @@ static bool scales_all(const struct golden *g, const char *name) {
 
 static void every_tensor_matters(void **state) {
     (void)state;
+    if (TEST_SLOWNESS > 1) skip(); /* of a model's arithmetic, not of its memory */
     for (int i = 0; i < N_FAMILY; i++) {
         struct golden g;
         golden_open(&g, families[i], CPU_ISA_BEST);

@@ -72,7 +72,8 @@ namespace {
 
 enum {
     STACK = 64 << 10,
-    STRIDE = STACK + 7 * 64, /* not a power of two: the ends in use would share one set of the cache */
+    STRIDE =
+        STACK + 7 * 64, /* not a power of two: the ends in use would share one set of the cache */
     MAX_THREADS = 1024,
 };
 enum wait { RUNNING, AT_BLOCK, AT_SOME };
@@ -91,7 +92,8 @@ struct warp {
     uint32_t words[2][32][8];
     int turn;
     emulate_product *product; /* of the exchange that the lanes wait in, or NULL */
-    uint32_t live, running, at_warp; /* lanes, a bit for each: neither running nor at_warp, another barrier */
+    uint32_t live, running,
+        at_warp; /* lanes, a bit for each: neither running nor at_warp, another barrier */
 };
 
 /* Of the thread that launches: another may launch while this one's kernel waits for it. */
@@ -99,7 +101,7 @@ struct machine {
     fibre fibres[MAX_THREADS];
     warp warps[MAX_THREADS / 32];
     std::unique_ptr<char, decltype(&free)> stacks{
-        (char *)aligned_alloc(64, (size_t)MAX_THREADS * STRIDE), &free};
+        (char *)aligned_alloc(64, (size_t)MAX_THREADS *STRIDE), &free};
     place scheduler;
     int current, n_thread;
     int some_wanted[16],
