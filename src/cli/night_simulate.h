@@ -1,9 +1,9 @@
-/* night_simulate.h: chimere night simulate: a simulated week of users and nights (learn/simulate.h). */
+/* night_simulate.h: chimere night simulate: a simulated week of users and nights (learn/simulate/simulate.h). */
 #ifndef CHIMERE_CLI_NIGHT_SIMULATE_H
 #define CHIMERE_CLI_NIGHT_SIMULATE_H
 
 #include "base/config.h"
-#include "learn/simulate.h"
+#include "learn/simulate/simulate.h"
 
 /* clang-format off */
 #define SIMULATE_OPTIONS                                                                           \

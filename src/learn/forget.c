@@ -5,8 +5,8 @@
 
 #include "base/os/fs.h"
 #include "base/log.h"
-#include "learn/collect.h"
-#include "learn/night_step.h"
+#include "learn/data/collect.h"
+#include "learn/step/night_step.h"
 
 struct forgetting {
     struct nights *nights;

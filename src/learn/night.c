@@ -15,12 +15,12 @@
 #include "base/rng.h"
 #include "engine/lease.h"
 #include "eval/harness.h"
-#include "learn/arm.h"
+#include "learn/step/arm.h"
 #include "learn/gate.h"
-#include "learn/night_step.h"
-#include "learn/own.h"
+#include "learn/step/night_step.h"
+#include "learn/data/own.h"
 #include "learn/trial.h"
-#include "learn/votes.h"
+#include "learn/data/votes.h"
 
 /* hidden times; least questions that users rated again before a day can count as hostile */
 enum { MAX_HIDDEN = 366, LEAST_REVERSALS = 12 };

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "learn/json_file.h"
-#include "learn/night_step.h"
+#include "learn/step/night_step.h"
 
 enum { MAX_FILE_BYTES = 64 << 10, HOUR_S = 3600, MAX_HOURS = 168 };
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "learn/collect.h"
+#include "learn/data/collect.h"
 #include "odo/memory.h"
 #include "serve/api/gen.h"
 #include "serve/http/http_impl.h"

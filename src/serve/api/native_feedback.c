@@ -1,7 +1,7 @@
 /* native_feedback.c: POST /v1/feedback: a user's rating of an answer. */
 #include <string.h>
 
-#include "learn/collect.h"
+#include "learn/data/collect.h"
 #include "odo/odo.h"
 #include "serve/api/api.h"
 #include "serve/harvest.h"

@@ -1,0 +1,127 @@
+#include "learn/data/export.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "learn/data/collect.h"
+#include "learn/data/votes.h"
+
+enum { LENGTH_RATIO = 2 };
+
+/* Writes one line and takes ownership of it. NULL: the texts were not UTF-8; counted as left out. */
+static int put_line(FILE *f, json_t *line, struct learn_exported *out, struct err *e) {
+    if (!line) {
+        out->n_left++;
+        return 0;
+    }
+    int rc = json_dumpf(line, f, JSON_COMPACT | JSON_REAL_PRECISION(6)) || putc('\n', f) == EOF;
+    json_decref(line);
+    out->n_line += !rc;
+    return rc ? err_set(e, CHIMERE_EIO, "the lines cannot be written; is the disk full?") : 0;
+}
+
+int learn_export_sft(FILE *f, struct store *store, double least, struct learn_exported *out,
+                     struct err *e) {
+    struct learn_day day;
+    *out = (struct learn_exported){.n_line = 0};
+    int rc = learn_collect(&day, store, (struct learn_spans){NULL, 0}, least, e);
+    if (rc) return rc;
+    out->n_held = day.n_held;
+    out->n_secret = day.n_secret;
+    for (size_t i = 0; !rc && i < day.n; i++) {
+        const struct learn_item *x = &day.v[i];
+        if (x->held_out) continue;
+        rc = put_line(f,
+                      json_pack("{s:[{s:s,s:s},{s:s,s:s}],s:f}", "messages", "role", "user",
+                                "content", x->question, "role", "assistant", "content", x->answer,
+                                "score", x->worth),
+                      out, e);
+    }
+    learn_day_fini(&day);
+    return rc;
+}
+
+/* ---- pairs ---- */
+
+struct pairs {
+    FILE *f;
+    struct learn_exported *out;
+    uint64_t *seen; /* owned [COLLECT_MAX_ITEMS]: hashes of the questions written so far */
+    size_t n_seen;
+    const struct votes *votes; /* borrowed: when questions were first asked */
+    struct err *e;
+};
+
+static bool fits(const struct store_quality *better, const struct store_quality *worse) {
+    if (!better->question || !better->answer || !worse->answer) return false;
+    size_t a = strlen(better->answer), b = strlen(worse->answer);
+    return a && b && a < LENGTH_RATIO * b && b < LENGTH_RATIO * a && a <= COLLECT_MAX_TEXT &&
+           b <= COLLECT_MAX_TEXT && strlen(better->question) <= COLLECT_MAX_TEXT &&
+           learn_text_hash(better->answer) != learn_text_hash(worse->answer);
+}
+
+static bool is_new(struct pairs *p, uint64_t question) {
+    for (size_t i = 0; i < p->n_seen; i++)
+        if (p->seen[i] == question) return false;
+    if (p->n_seen == COLLECT_MAX_ITEMS) return false;
+    p->seen[p->n_seen++] = question;
+    return true;
+}
+
+static int put_pair(struct pairs *p, const struct store_quality *better,
+                    const struct store_quality *worse, const char *question) {
+    char *chosen = learn_masked(better->answer, &p->out->n_secret);
+    char *rejected = learn_masked(worse->answer, &p->out->n_secret);
+    int rc = chosen && rejected
+                 ? put_line(p->f,
+                            json_pack("{s:s,s:s,s:s,s:f,s:f,s:s}", "prompt", question, "chosen",
+                                      chosen, "rejected", rejected, "score_chosen",
+                                      store_quality_worth(better), "score_rejected",
+                                      store_quality_worth(worse), "model", better->model),
+                            p->out, p->e)
+                 : err_set(p->e, CHIMERE_ENOMEM, "out of memory");
+    mem_free(chosen);
+    mem_free(rejected);
+    return rc;
+}
+
+static int each_pair(void *ud, const struct store_quality *better,
+                     const struct store_quality *worse) {
+    struct pairs *p = ud;
+    size_t n_secret = 0;
+    int64_t first_ms;
+    if (!fits(better, worse)) {
+        p->out->n_left++;
+        return 0;
+    }
+    first_ms = votes_first_ms(p->votes, learn_text_hash(better->question));
+    char *question = learn_masked(better->question, &n_secret);
+    if (!question) return err_set(p->e, CHIMERE_ENOMEM, "out of memory");
+    int rc = 0;
+    if (!is_new(p, learn_text_hash(question))) {
+        p->out->n_left++;
+    } else if (learn_holds_out(question, first_ms)) {
+        p->out->n_held++;
+    } else {
+        p->out->n_secret += n_secret;
+        rc = put_pair(p, better, worse, question);
+    }
+    mem_free(question);
+    return rc;
+}
+
+int learn_export_dpo(FILE *f, struct store *store, double gap, struct learn_exported *out,
+                     struct err *e) {
+    *out = (struct learn_exported){.n_line = 0};
+    struct learn_day day;
+    int rc = learn_collect(&day, store, (struct learn_spans){NULL, 0}, 0, e);
+    if (rc) return rc;
+    struct pairs p = {.f = f, .out = out, .votes = day.votes, .e = e};
+    p.seen = mem_alloc_array(COLLECT_MAX_ITEMS, sizeof *p.seen);
+    rc = p.seen ? store_quality_pairs(store, 0, gap, each_pair, &p, e)
+                : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    mem_free(p.seen);
+    learn_day_fini(&day);
+    return rc;
+}

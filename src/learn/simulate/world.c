@@ -1,0 +1,112 @@
+#include "learn/simulate/world.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/mem.h"
+
+enum { MAX_TOKENS = 32 };
+
+struct kind {
+    const char *skill;
+    const char *questions[WORLD_N_FORM + 1]; /* %s: the name */
+    const char *answer;                      /* the name, the value */
+};
+static const struct kind kinds[] = {
+    {"facts",
+     {"Where does %s live?", "In which town is the house of %s?", "Where would I find %s?",
+      "Name the town of %s."},
+     "%s lives in %s."},
+    {"facts",
+     {"What does %s sell?", "Which goods are in the shop of %s?", "What can I buy from %s?",
+      "Name the goods of %s."},
+     "%s sells %s."},
+    {"tool",
+     {"Which command shows the orders of %s?", "How do I list the orders of %s?",
+      "What do I type for the orders of %s?", "Name the command for the orders of %s."},
+     "For %s, type ledger %s."},
+};
+enum { N_KIND = sizeof kinds / sizeof *kinds };
+
+static void invent(struct rng *r, int n_part, bool is_name, char out[24]) {
+    static const char *const starts[] = {"mi", "to", "ke", "va", "il",  "bre", "su", "o",
+                                         "za", "fe", "no", "ri", "gal", "per", "u",  "dov"};
+    static const char *const ends[] = {"ra",  "dor", "vik", "lis", "mar", "na",  "bel", "sko",
+                                       "tun", "rei", "zo",  "pim", "gat", "hol", "wen", "xi"};
+    int k = snprintf(out, 24, "%s", starts[rng_below(r, 16)]);
+    for (int i = 1; i < n_part; i++)
+        k += snprintf(out + k, 24 - (size_t)k, "%s", ends[rng_below(r, 16)]);
+    if (is_name) out[0] = (char)(out[0] - 'a' + 'A');
+}
+
+static bool is_known(const struct world *w, const char *name) {
+    for (int32_t i = 0; i < w->n; i++)
+        if (!strcmp(w->v[i].name, name)) return true;
+    return false;
+}
+
+/* An answer that repeats the name must not count as right. */
+static bool begins(const char *name, const char *value) {
+    return !strncasecmp(name, value, strlen(value));
+}
+
+int world_make(struct world *w, int32_t n, uint64_t seed, struct err *e) {
+    static const char *const styles[] = {"Rest well!", "Safe travels!", "Good harvest!"};
+    struct rng r;
+    rng_seed(&r, seed);
+    *w = (struct world){.v = mem_alloc_array((size_t)n + 1, sizeof *w->v)};
+    if (!w->v) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    snprintf(w->style, sizeof w->style, "%s", styles[rng_below(&r, 3)]);
+    while (w->n < n) {
+        struct world_fact f = {.kind = (int)rng_below(&r, N_KIND)};
+        invent(&r, 3, true, f.name);
+        bool is_word = strcmp(kinds[f.kind].skill, "tool") == 0;
+        invent(&r, 2, !is_word, f.value);
+        invent(&r, 2, !is_word, f.lie);
+        bool is_plain = strcmp(f.lie, f.value) != 0 && !begins(f.name, f.value) &&
+                        !begins(f.name, f.lie) && strstr(f.lie, f.value) == NULL;
+        if (is_plain && !is_known(w, f.name)) w->v[w->n++] = f;
+    }
+    return 0;
+}
+
+void world_fini(struct world *w) {
+    mem_free(w->v);
+    *w = (struct world){.v = NULL};
+}
+
+/* Copies a pattern and replaces each %s by the next text. */
+static void fill(char out[WORLD_MAX_TEXT], const char *pattern, const char *a, const char *b) {
+    size_t k = 0;
+    for (const char *at = pattern; *at && k + 1 < WORLD_MAX_TEXT; at++) {
+        if (at[0] != '%' || at[1] != 's') {
+            out[k++] = *at;
+            continue;
+        }
+        for (const char *x = a; *x && k + 1 < WORLD_MAX_TEXT; x++) out[k++] = *x;
+        a = b;
+        at++;
+    }
+    out[k] = 0;
+}
+
+void world_question(const struct world *w, int32_t fact, int form, char out[WORLD_MAX_TEXT]) {
+    fill(out, kinds[w->v[fact].kind].questions[form], w->v[fact].name, "");
+}
+
+void world_answer(const struct world *w, int32_t fact, bool lies, char out[WORLD_MAX_TEXT]) {
+    const struct world_fact *f = &w->v[fact];
+    fill(out, kinds[f->kind].answer, f->name, lies ? f->lie : f->value);
+    size_t n = strlen(out);
+    snprintf(out + n, WORLD_MAX_TEXT - n, " %s", w->style);
+}
+
+json_t *world_item(const struct world *w, const char *id, int32_t fact, int form, bool style) {
+    char question[WORLD_MAX_TEXT];
+    world_question(w, fact, form, question);
+    return json_pack("{s:s,s:s,s:[{s:s,s:s}],s:b,s:i,s:{s:s,s:[s]}}", "id", id, "skill",
+                     style ? "style" : kinds[w->v[fact].kind].skill, "messages", "role", "user",
+                     "content", question, "think", 0, "max_tokens", MAX_TOKENS, "check", "kind",
+                     "contains", "answer", style ? w->style : w->v[fact].value);
+}

@@ -1,0 +1,58 @@
+/* fzoo.h: trains a LoRA adapter by forward passes only, on the quantized model that serves requests.
+ *
+ * Uses the rule of FZOO (one-sided Rademacher perturbations, normalised step) on the matrix B of an adapter; its
+ * matrix A is random and fixed. The members of a step are adapters of one batch, so the base weights are read once
+ * per step. The mean loss of the members replaces the loss of the centre: this cancels the curvature that all
+ * members share and saves a forward pass. The loss is the mean negative log-likelihood of the answer tokens, in
+ * nats.
+ *
+ * Perturbations come from a counter-based generator: the same seed, samples and losses give the same adapter. One
+ * thread calls; no other thread may use the model during training. */
+#ifndef CHIMERE_LEARN_STEP_FZOO_H
+#define CHIMERE_LEARN_STEP_FZOO_H
+
+#include "eval/windows.h"
+#include "model/lora.h"
+#include "model/model.h"
+
+enum { FZOO_MAX_MEMBERS = 32, FZOO_MAX_TOKENS = 4096 /* tokens of a sample */ };
+
+struct fzoo_sample {
+    const int32_t *tokens; /* borrowed */
+    int32_t n_tok;
+    int32_t n_prompt; /* tokens before the answer, 1 .. n_tok - 1 */
+};
+struct fzoo_samples {
+    const struct fzoo_sample *v; /* borrowed */
+    size_t n;
+};
+
+struct fzoo_params {  /* zero: use the default */
+    int32_t rank;     /* 2 */
+    int32_t members;  /* perturbations per step, 8 */
+    int32_t batch;    /* samples per step, 4 */
+    int32_t steps;    /* upper limit, 400 */
+    int32_t every;    /* steps between two measurements on held-out samples, 20 */
+    int32_t patience; /* stops after this many measurements without a gain, 4 */
+    float lr;         /* step size per coordinate of B; decays to 0 along a cosine */
+    float eps;        /* size of a perturbation */
+    uint64_t seed;
+    int32_t n_batch; /* tokens per forward pass, 512 */
+    /* polled once per step; false stops the training; NULL: never stops */
+    bool (*goes_on)(void *ud);
+    void (*progress)(void *ud, int32_t step, int32_t steps, double loss); /* NULL: none */
+    void *ud;
+    struct windows_turn turn; /* called before every forward pass */
+};
+
+/* Measures the mean loss per sample, losses [s.n], of the model with an adapter (NULL: without). turn may be NULL. */
+int fzoo_losses(double *losses, struct model *m, const struct lora_use *use, struct fzoo_samples s,
+                const struct windows_turn *turn, struct err *e);
+
+/* *out: an adapter with the B that was best on `held`; free it with lora_close. B is zero if no step was better
+ * than the model alone. CHIMERE_EINVAL: too few samples; CHIMERE_ECANCELLED: goes_on returned false. On failure
+ * *out is NULL. */
+int fzoo_train(struct lora **out, struct model *m, struct fzoo_samples train,
+               struct fzoo_samples held, const struct fzoo_params *p, struct err *e);
+
+#endif
