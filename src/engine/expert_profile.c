@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "model/expert_slots.h"
+#include "model/experts/expert_slots.h"
 
 enum { VERSION = 1, HEAD = 32, WRITE_EACH_S = 600, MAX_BYTES = 64 << 20 };
 static const char MAGIC[8] = {'C', 'H', 'I', 'M', 'E', 'X', 'P', 'R'};

@@ -35,7 +35,7 @@ struct lm_ops {
     const struct lm_mark_ops *marks; /* NULL: states cannot be saved */
 };
 
-/* Checkpoints of sequences, as in model/checkpoint.h. restore returns CHIMERE_ENOENT if the state is lost permanently.
+/* Checkpoints of sequences, as in model/seq/checkpoint.h. restore returns CHIMERE_ENOENT if the state is lost permanently.
  * save and load may be called from any thread; save only for a checkpoint without pages in the pool. */
 struct lm_mark_ops {
     int (*mark)(struct lm *l, struct seq *s, int32_t n_drop, struct checkpoint **out,

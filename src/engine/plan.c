@@ -15,9 +15,9 @@
 #include "kernels/link.h"
 #include "model/dflash.h"
 #include "model/forward.h"
-#include "model/expert_slots.h"
-#include "model/tier.h"
-#include "model/seq_pool.h"
+#include "model/experts/expert_slots.h"
+#include "model/experts/tier.h"
+#include "model/seq/seq_pool.h"
 
 /* Measured: 30 MB for code and linked libraries, and 0.2 KB per token of the vocabulary for its piece and merges. */
 enum { PROGRAM_BYTES = 32 << 20, TOKEN_BYTES = 256 };

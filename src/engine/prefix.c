@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/prefix_impl.h"
-#include "model/seq.h"
+#include "model/seq/seq.h"
 
 enum {
     /* copied to the host per step, for a checkpoint that goes to a file: a few milliseconds */

@@ -14,7 +14,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "engine/sched.h"
-#include "model/seq.h"
+#include "model/seq/seq.h"
 
 enum { N_LAST_MARKS = 3, MOVE_LEAST_MS = 2, MOVE_MOST_MS = 20 };
 

@@ -11,7 +11,7 @@
 #include "format/gguf.h"
 #include "format/quant.h"
 #include "model/forward.h"
-#include "model/seq_pool.h"
+#include "model/seq/seq_pool.h"
 
 /* ---- cost of a model ---- */
 

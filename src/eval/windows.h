@@ -6,7 +6,7 @@
 #ifndef CHIMERE_EVAL_WINDOWS_H
 #define CHIMERE_EVAL_WINDOWS_H
 
-#include "model/experts.h"
+#include "model/experts/experts.h"
 #include "model/forward.h"
 #include "text/tok/tok.h"
 

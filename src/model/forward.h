@@ -8,7 +8,7 @@
 #define CHIMERE_MODEL_FORWARD_H
 
 #include "model/lora.h"
-#include "model/seq.h"
+#include "model/seq/seq.h"
 
 enum want { WANT_NONE, WANT_LAST, WANT_ALL }; /* rows of logits */
 

@@ -3,7 +3,7 @@
 #define CHIMERE_MODEL_FORWARD_IMPL_H
 
 #include "model/forward.h"
-#include "model/seq_impl.h"
+#include "model/seq/seq_impl.h"
 #include "model/taps.h"
 
 enum { FORWARD_MAX_RUNS = 512 };

@@ -11,7 +11,7 @@
 #include "base/str.h"
 #include "format/quant.h"
 #include "model/block/block.h"
-#include "model/seq_impl.h"
+#include "model/seq/seq_impl.h"
 #include "model/slice.h"
 
 uint64_t model_hash_file(const struct gguf *g) {

@@ -10,8 +10,8 @@
 #include "format/quant.h"
 #include "model/block/block.h"
 #include "model/slice.h"
-#include "model/expert_slots.h"
-#include "model/tier.h"
+#include "model/experts/expert_slots.h"
+#include "model/experts/tier.h"
 
 enum { MAX_VECTOR = 1 << 24, MAX_MATRICES = 80 + 2 * MLA_MAX_HEAD, MAX_GATHERED = 4096 };
 

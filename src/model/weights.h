@@ -7,7 +7,7 @@
 
 #include "kernels/tensor.h"
 #include "model/arch/arch.h"
-#include "model/experts.h"
+#include "model/experts/experts.h"
 
 /* The last columns of the matrix NAME, in a type of their own, are in NAME.tail. Both parts have a multiple of so many
  * columns. */

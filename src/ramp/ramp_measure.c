@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "model/swap.h"
+#include "model/seq/swap.h"
 #include "ramp/ramp_hull.h"
 #include "ramp/ramp_json.h"
 #include "ramp/ramp_text.h"

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "format/quant.h"
-#include "model/swap.h"
+#include "model/seq/swap.h"
 
 struct held {            /* one tensor in one form */
     struct swap *swap;   /* owned; NULL: not on the device */

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "format/quant.h"
-#include "model/seq.h"
+#include "model/seq/seq.h"
 #include "model/vocab.h"
 
 enum { MAX_SEQS = 64 };

@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model/routing.h"
+#include "model/experts/routing.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

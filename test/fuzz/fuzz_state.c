@@ -15,8 +15,8 @@
 #include "base/mem.h"
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"
-#include "model/checkpoint.h"
-#include "model/seq_impl.h"
+#include "model/seq/checkpoint.h"
+#include "model/seq/seq_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

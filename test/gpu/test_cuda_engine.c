@@ -21,8 +21,8 @@
 #include "format/quant.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/link.h"
+#include "model/experts/tier.h"
 #include "model/forward.h"
-#include "model/tier.h"
 
 extern int inject_fail_nth, inject_lose_nth, inject_lose_device;
 

@@ -24,8 +24,8 @@
 #include "kernels/cuda/cuda.h"
 #endif
 #include "model/forward.h"
-#include "model/checkpoint.h"
-#include "model/seq_file.h"
+#include "model/seq/checkpoint.h"
+#include "model/seq/seq_file.h"
 #include "format/quant.h"
 #include "golden_model.h"
 

@@ -12,7 +12,7 @@
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"
 #include "model/forward.h"
-#include "model/seq_impl.h"
+#include "model/seq/seq_impl.h"
 #include "model/vocab.h"
 
 enum { MAX_TOK = 256 };

@@ -16,9 +16,9 @@
 #include "base/reader.h"
 #include "convert/synth.h"
 #include "kernels/cpu/cpu.h"
+#include "model/experts/routing.h"
+#include "model/experts/tier.h"
 #include "model/forward.h"
-#include "model/routing.h"
-#include "model/tier.h"
 #include "scratch.h"
 
 enum {

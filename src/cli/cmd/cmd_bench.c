@@ -26,8 +26,8 @@
 #include "engine/plan.h"
 #include "engine/sampler/sampler.h"
 #include "model/forward.h"
-#include "model/routing.h"
-#include "model/tier.h"
+#include "model/experts/routing.h"
+#include "model/experts/tier.h"
 
 const struct cfg_opt bench_options[] = {
     MODEL_OPTIONS,

@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "cli/args/model_args.h"
 #include "format/quant.h"
+#include "model/experts/routing.h"
 #include "model/forward.h"
-#include "model/routing.h"
 #include "model/vocab.h"
 
 const struct cfg_opt trace_options[] = {

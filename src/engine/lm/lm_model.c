@@ -4,7 +4,7 @@
 #include "engine/draft/drafter.h"
 #include "engine/lm.h"
 #include "engine/draft/spec.h"
-#include "model/checkpoint.h"
+#include "model/seq/checkpoint.h"
 
 struct loaded {
     struct lm lm;

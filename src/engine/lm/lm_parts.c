@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "kernels/link.h"
-#include "model/checkpoint.h"
+#include "model/seq/checkpoint.h"
 
 static struct part_seq *of(struct seq *s) { return (struct part_seq *)(void *)s; }
 

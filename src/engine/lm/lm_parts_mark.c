@@ -13,7 +13,7 @@
 #include "base/os/fs.h"
 #include "base/mem.h"
 #include "engine/lm/lm_parts.h"
-#include "model/checkpoint.h"
+#include "model/seq/checkpoint.h"
 
 enum { VERSION = 1, HEADER = 24 + 8 * GPUS_MAX };
 static const char magic[8] = "CHIMPRT";

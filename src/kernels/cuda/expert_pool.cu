@@ -6,7 +6,7 @@
  * exchange nothing: the last block alone writes the directory, if experts are missing after all blocks have read it. A
  * longer batch copies all experts that it uses to a stage: from their slots, or from host memory.
  *
- * Evicted is the expert with the lowest last use + COUNT_WEIGHT log2(1 + decayed count of uses), as in model/tier.c. */
+ * Evicted is the expert with the lowest last use + COUNT_WEIGHT log2(1 + decayed count of uses), as in model/experts/tier.c. */
 #include "kernels/cuda/moe.cuh"
 
 enum {

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "model/block/block_impl.h"
-#include "model/experts.h"
+#include "model/experts/experts.h"
 
 static void beside_forward(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;

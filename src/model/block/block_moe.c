@@ -1,6 +1,6 @@
 /* block_moe.c: mixture of experts; experts.h decides where the experts are and what computes them. */
 #include "model/block/block_impl.h"
-#include "model/experts.h"
+#include "model/experts/experts.h"
 
 /* The routed experts read and write a projection of the rows. The router reads the rows themselves. */
 static void latent_forward(struct forward *f, int32_t il, const struct moe_args *all) {

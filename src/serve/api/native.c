@@ -12,7 +12,7 @@
 #include "kernels/link.h"
 #include "kernels/tensor.h"
 #include "model/model.h"
-#include "model/tier.h"
+#include "model/experts/tier.h"
 #include "serve/http/http_impl.h"
 #include "serve/api/json_out.h"
 

@@ -2,8 +2,8 @@
  *
  * Pages of KV_PAGE positions of keys and values, shared between sequences and checkpoints by reference count, and
  * n_slot slots of recurrent state. Belongs to the engine's thread. */
-#ifndef CHIMERE_MODEL_SEQ_POOL_H
-#define CHIMERE_MODEL_SEQ_POOL_H
+#ifndef CHIMERE_MODEL_SEQ_SEQ_POOL_H
+#define CHIMERE_MODEL_SEQ_SEQ_POOL_H
 
 #include "model/model.h"
 

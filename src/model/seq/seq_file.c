@@ -20,9 +20,9 @@
 #include "base/os/fs.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "model/checkpoint.h"
-#include "model/seq_file.h"
-#include "model/seq_impl.h"
+#include "model/seq/checkpoint.h"
+#include "model/seq/seq_file.h"
+#include "model/seq/seq_impl.h"
 
 enum { HEADER = 80, VERSION = 2, MAX_EXTRA = 1 << 28 };
 static const char magic[8] = "CHIMSEQ";

@@ -1,9 +1,9 @@
 /* seq_copy.h: copies pieces of a state between the device and the host's memory; all are there after seq_copy_end.
  * Only the thread of the pool's device calls this. */
-#ifndef CHIMERE_MODEL_SEQ_COPY_H
-#define CHIMERE_MODEL_SEQ_COPY_H
+#ifndef CHIMERE_MODEL_SEQ_SEQ_COPY_H
+#define CHIMERE_MODEL_SEQ_SEQ_COPY_H
 
-#include "model/seq_impl.h"
+#include "model/seq/seq_impl.h"
 
 enum { SEQ_COPY_PIECES = 64 };
 struct seq_copy {

@@ -1,12 +1,12 @@
 /* experts.c: experts on the device, multiplied by the host, streamed from host memory per layer, or on disk. */
-#include "model/experts_impl.h"
+#include "model/experts/experts_impl.h"
 
 #include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "model/expert_slots.h"
-#include "model/tier.h"
+#include "model/experts/expert_slots.h"
+#include "model/experts/tier.h"
 
 static const struct weight *weight_or_null(const struct weight *w) { return w->data ? w : NULL; }
 

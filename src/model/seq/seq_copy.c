@@ -1,6 +1,6 @@
 /* seq_copy.c: pieces of a state between the device and the host's memory. A copy of one piece that waits takes 20 to 50
  * us, and a page of 16 layers has 32 pieces: pieces are gathered in pinned memory, and a wait is for all of them. */
-#include "model/seq_copy.h"
+#include "model/seq/seq_copy.h"
 
 #include <string.h>
 

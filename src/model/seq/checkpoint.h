@@ -6,12 +6,12 @@
  *
  * Checkpoints belong to the engine's thread. Two calls may run on a thread that reads and writes files:
  * checkpoint_save, if the checkpoint is completely on the host and is not used meanwhile, and checkpoint_load. */
-#ifndef CHIMERE_MODEL_CHECKPOINT_H
-#define CHIMERE_MODEL_CHECKPOINT_H
+#ifndef CHIMERE_MODEL_SEQ_CHECKPOINT_H
+#define CHIMERE_MODEL_SEQ_CHECKPOINT_H
 
 #include <stdio.h>
 
-#include "model/seq.h"
+#include "model/seq/seq.h"
 
 /* Like seq_mark, but of the state before the last n_drop deferred tokens. */
 int checkpoint_new(struct seq *s, int32_t n_drop, struct checkpoint **out, struct err *e);

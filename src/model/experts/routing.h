@@ -3,8 +3,8 @@
  * A routing replaces the choice of a model's routers (experts.h), so that a model with random weights reads experts
  * like a trained one. Immutable once made; any thread. Files are untrusted: every count is checked against the size.
  * The format is in docs/tiers.md. A writer is used by one thread. */
-#ifndef CHIMERE_MODEL_ROUTING_H
-#define CHIMERE_MODEL_ROUTING_H
+#ifndef CHIMERE_MODEL_EXPERTS_ROUTING_H
+#define CHIMERE_MODEL_EXPERTS_ROUTING_H
 
 #include "base/err.h"
 #include "model/arch/arch.h"

@@ -3,8 +3,8 @@
  * A swap is one tensor of the file in another type, already in the form of the model's device. Applying it costs a few
  * pointer writes, so that thousands of combinations of types can be measured with one open model. No other thread may
  * use the model meanwhile. Free every swap, after swap_restore or before model_close. */
-#ifndef CHIMERE_MODEL_SWAP_H
-#define CHIMERE_MODEL_SWAP_H
+#ifndef CHIMERE_MODEL_SEQ_SWAP_H
+#define CHIMERE_MODEL_SEQ_SWAP_H
 
 #include "model/model.h"
 

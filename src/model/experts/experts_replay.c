@@ -1,7 +1,7 @@
 /* experts_replay.c: a recorded or generated routing that replaces the routers' choice, and the observer of choices. */
 #include "base/err.h"
 #include "base/mem.h"
-#include "model/experts_impl.h"
+#include "model/experts/experts_impl.h"
 
 enum { SLOT_DISTANCE = 997 }; /* distance in the stream between concurrent sequences, in tokens */
 

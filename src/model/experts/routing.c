@@ -1,5 +1,5 @@
 /* routing.c: streams of routed experts: the generator, and files of recorded ones. */
-#include "model/routing.h"
+#include "model/experts/routing.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* seq.c: page tables, slots, forks. Checkpoints are in checkpoint.c. */
-#include "model/seq.h"
+#include "model/seq/seq.h"
 
 #include <string.h>
 
@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "format/quant.h"
 #include "model/block/block.h"
-#include "model/seq_copy.h"
-#include "model/seq_impl.h"
+#include "model/seq/seq_copy.h"
+#include "model/seq/seq_impl.h"
 
 static size_t rec_layer_bytes(const struct layer_state *l) {
     return (l->rec.s_stride + l->rec.conv_stride + l->rec.log_row * (size_t)l->rec.log_cap) *

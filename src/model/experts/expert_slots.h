@@ -4,10 +4,10 @@
  * of its experts in slots. The op itself decides which expert a slot holds, and copies it (moe_pool in tensor.h).
  * Batches longer than a step use a stage of one layer's experts, which all layers share. Belongs to the model and is
  * immutable after loading; expert_slots_stats may be called by any thread. */
-#ifndef CHIMERE_MODEL_EXPERT_SLOTS_H
-#define CHIMERE_MODEL_EXPERT_SLOTS_H
+#ifndef CHIMERE_MODEL_EXPERTS_EXPERT_SLOTS_H
+#define CHIMERE_MODEL_EXPERTS_EXPERT_SLOTS_H
 
-#include "model/tier.h"
+#include "model/experts/tier.h"
 
 struct expert_slots;
 

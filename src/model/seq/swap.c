@@ -1,5 +1,5 @@
 /* swap.c: see swap.h. */
-#include "model/swap.h"
+#include "model/seq/swap.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /* experts_impl.h: the experts of one forward pass; shared by the experts*.c files. */
-#ifndef CHIMERE_MODEL_EXPERTS_IMPL_H
-#define CHIMERE_MODEL_EXPERTS_IMPL_H
+#ifndef CHIMERE_MODEL_EXPERTS_EXPERTS_IMPL_H
+#define CHIMERE_MODEL_EXPERTS_EXPERTS_IMPL_H
 
 #include "base/err.h"
-#include "model/experts.h"
+#include "model/experts/experts.h"
+#include "model/experts/routing.h"
 #include "model/model.h"
-#include "model/routing.h"
 
 struct experts {
     const struct model *m; /* borrowed */

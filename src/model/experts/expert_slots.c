@@ -1,5 +1,5 @@
 /* expert_slots.c: the memory of experts in slots: pinned records, slots, the shared stage, directories. */
-#include "model/expert_slots.h"
+#include "model/experts/expert_slots.h"
 
 #include <stdlib.h>
 

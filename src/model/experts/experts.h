@@ -5,8 +5,8 @@
  * memory are multiplied by the host (decoding), or streamed through two staging buffers of the device (long batches). Blocks call experts_run and do not know the tier. struct
  * expert_store belongs to the model and is immutable after loading; struct experts belongs to one forward pass and is
  * used by one thread. */
-#ifndef CHIMERE_MODEL_EXPERTS_H
-#define CHIMERE_MODEL_EXPERTS_H
+#ifndef CHIMERE_MODEL_EXPERTS_EXPERTS_H
+#define CHIMERE_MODEL_EXPERTS_EXPERTS_H
 
 #include "kernels/ops.h"
 #include "model/arch/arch.h"

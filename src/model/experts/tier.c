@@ -1,5 +1,5 @@
 /* tier.c: the pool of experts in memory, the directories that map experts to it, and the reads that fill it. */
-#include "model/tier.h"
+#include "model/experts/tier.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* seq_impl.h: structs that seq.c shares with the files of this folder and its tests. */
-#ifndef CHIMERE_MODEL_SEQ_IMPL_H
-#define CHIMERE_MODEL_SEQ_IMPL_H
+#ifndef CHIMERE_MODEL_SEQ_SEQ_IMPL_H
+#define CHIMERE_MODEL_SEQ_SEQ_IMPL_H
 
-#include "model/seq.h"
+#include "model/seq/seq.h"
 
 struct layer_state {
     struct kv_view kv;   /* MIX_ATTN, MIX_MLA */

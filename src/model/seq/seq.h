@@ -12,10 +12,10 @@
  *                                                 '----------- seq_drop(k) ------------------'
  *
  * Pages and slots belong to the engine's thread. Errors leave the sequence as it was. */
-#ifndef CHIMERE_MODEL_SEQ_H
-#define CHIMERE_MODEL_SEQ_H
+#ifndef CHIMERE_MODEL_SEQ_SEQ_H
+#define CHIMERE_MODEL_SEQ_SEQ_H
 
-#include "model/seq_pool.h"
+#include "model/seq/seq_pool.h"
 
 struct seq;
 struct checkpoint;

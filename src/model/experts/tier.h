@@ -6,8 +6,8 @@
  * count is evicted first; of those that this batch still needs, the one that it needs last. Belongs to the model; any
  * number of forward passes may call tier_run, which runs one call at a time. Only for devices in host memory. A failed
  * read fails the batch: an expert that was not read is never computed. */
-#ifndef CHIMERE_MODEL_TIER_H
-#define CHIMERE_MODEL_TIER_H
+#ifndef CHIMERE_MODEL_EXPERTS_TIER_H
+#define CHIMERE_MODEL_EXPERTS_TIER_H
 
 #include "model/arch/arch.h"
 

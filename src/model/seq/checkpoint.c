@@ -1,10 +1,10 @@
 /* checkpoint.c: checkpoints: pages are shared or copied to the host, recurrent state is copied. */
-#include "model/checkpoint.h"
+#include "model/seq/checkpoint.h"
 
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/seq_copy.h"
+#include "model/seq/seq_copy.h"
 
 /* ---- pages on the host ---- */
 
