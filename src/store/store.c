@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "store/place.h"
-#include "store/sql_impl.h"
+#include "store/sql/sql_impl.h"
 #include "store/store_impl.h"
 
 enum { APPLICATION_ID = 0x4348494d }; /* "CHIM" */

@@ -5,8 +5,8 @@
 #include <sqlite3.h>
 
 #include "base/thread.h"
-#include "store/queries_impl.h"
-#include "store/sql.h"
+#include "store/sql/queries_impl.h"
+#include "store/sql/sql.h"
 #include "store/store.h"
 
 enum store_query {

@@ -11,7 +11,7 @@
 #include "scratch.h"
 #include "store/conversation.h"
 #include "store/copy.h"
-#include "store/sql.h"
+#include "store/sql/sql.h"
 
 static struct store *s;
 static sqlite3 *other; /* another connection: what the file really has */

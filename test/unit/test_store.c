@@ -28,7 +28,7 @@
 #include "store/quality.h"
 #include "store/retain.h"
 #include "store/state.h"
-#include "store/sql_impl.h"
+#include "store/sql/sql_impl.h"
 #include "store/answer.h"
 #include "store/store_impl.h"
 

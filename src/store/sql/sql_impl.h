@@ -1,10 +1,10 @@
 /* sql_impl.h: the functions of a driver of sql.h. */
-#ifndef CHIMERE_STORE_SQL_IMPL_H
-#define CHIMERE_STORE_SQL_IMPL_H
+#ifndef CHIMERE_STORE_SQL_SQL_IMPL_H
+#define CHIMERE_STORE_SQL_SQL_IMPL_H
 
 #include <stdbool.h>
 
-#include "store/sql.h"
+#include "store/sql/sql.h"
 
 struct sql_stmt {    /* first member of each driver's own struct */
     struct store *s; /* view */

@@ -1,6 +1,6 @@
 /* queries_impl.h: the statements that run more than once; included by store_impl.h. */
-#ifndef CHIMERE_STORE_QUERIES_IMPL_H
-#define CHIMERE_STORE_QUERIES_IMPL_H
+#ifndef CHIMERE_STORE_SQL_QUERIES_IMPL_H
+#define CHIMERE_STORE_SQL_QUERIES_IMPL_H
 
 #define STORE_KEY_COLUMNS                                                                          \
     "SELECT id, name, hash, created_ms, expires_ms, revoked, max_active, per_minute,"              \

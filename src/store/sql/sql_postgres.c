@@ -14,7 +14,7 @@
 #include "base/os/library.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "store/sql_impl.h"
+#include "store/sql/sql_impl.h"
 #include "store/store_impl.h"
 
 /* The part of libpq's interface that is used (PostgreSQL's manual, chapter "libpq"). */

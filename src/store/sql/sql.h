@@ -4,8 +4,8 @@
  * RETURNING id. If the two need different texts (search for words), sql_postgres.c has its own. Call these
  * functions with the store's lock held. Bound texts and blobs are borrowed until the statement is reset; columns
  * are views until the next step. */
-#ifndef CHIMERE_STORE_SQL_H
-#define CHIMERE_STORE_SQL_H
+#ifndef CHIMERE_STORE_SQL_SQL_H
+#define CHIMERE_STORE_SQL_SQL_H
 
 #include <stddef.h>
 #include <stdint.h>

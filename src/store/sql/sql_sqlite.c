@@ -5,7 +5,7 @@
 
 #include "base/os/fs.h"
 #include "base/mem.h"
-#include "store/sql_impl.h"
+#include "store/sql/sql_impl.h"
 #include "store/store_impl.h"
 
 struct lite {

@@ -1,7 +1,7 @@
 /* sql.c: passes statements to the driver of their store. */
-#include "store/sql.h"
+#include "store/sql/sql.h"
 
-#include "store/sql_impl.h"
+#include "store/sql/sql_impl.h"
 #include "store/store_impl.h"
 
 int sql_prepare(struct store *s, const char *text, struct sql_stmt **out) {
