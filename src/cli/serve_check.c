@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/recommend.h"
+#include "backend/catalog/recommend.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/catalog.h"
+#include "backend/catalog/catalog.h"
 #include "backend/images.h"
 #include "base/clock.h"
 #include "base/file.h"

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/models.h"
-#include "backend/recommend.h"
+#include "backend/catalog/models.h"
+#include "backend/catalog/recommend.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"

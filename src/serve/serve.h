@@ -7,7 +7,7 @@
 #ifndef CHIMERE_SERVE_SERVE_H
 #define CHIMERE_SERVE_SERVE_H
 
-#include "backend/catalog.h"
+#include "backend/catalog/catalog.h"
 
 struct embed;
 struct odo;

@@ -23,7 +23,7 @@
 #include "base/rng.h"
 #include "engine/load.h"
 #include "engram/examples.h"
-#include "backend/embed.h"
+#include "backend/embed/embed.h"
 #include "eval/stats.h"
 #include "kernels/cpu/cpu.h"
 #include "model/vocab.h"

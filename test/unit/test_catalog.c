@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/catalog.h"
+#include "backend/catalog/catalog.h"
 #include "base/mem.h"
 
 /* An orchestrator: "many", and "many:NAME" while is_open. */

@@ -7,8 +7,8 @@
 #include <jansson.h>
 #include <math.h>
 
-#include "backend/embed.h"
-#include "backend/rerank.h"
+#include "backend/embed/embed.h"
+#include "backend/embed/rerank.h"
 #include "format/gguf.h"
 #include "hf_folder.h"
 #include "kernels/cpu/cpu.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "backend/models.h"
+#include "backend/catalog/models.h"
 
 static struct load_params nano(void) {
     struct load_params p;

@@ -11,7 +11,7 @@
 #include "engram/examples.h"
 #include "engram/transient.h"
 #include "retrieval/extract.h"
-#include "backend/remote_embed.h"
+#include "backend/embed/remote_embed.h"
 #include "odo/cite.h"
 #include "retrieval/web.h"
 

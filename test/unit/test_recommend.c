@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/recommend.h"
+#include "backend/catalog/recommend.h"
 #include "convert/synth.h"
 #include "engine/plan.h"
 #include "format/quant.h"

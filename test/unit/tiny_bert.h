@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "backend/embed.h"
-#include "backend/rerank.h"
+#include "backend/embed/embed.h"
+#include "backend/embed/rerank.h"
 #include "format/gguf.h"
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"

@@ -3,7 +3,7 @@
 #ifndef CHIMERE_CLI_ENCODER_ARGS_H
 #define CHIMERE_CLI_ENCODER_ARGS_H
 
-#include "backend/embed.h"
+#include "backend/embed/embed.h"
 #include "base/config.h"
 #include "model/model.h"
 #include "text/tok/tok.h"

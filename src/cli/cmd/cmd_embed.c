@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "cli/args/model_args.h"
-#include "backend/embed.h"
+#include "backend/embed/embed.h"
 #include "model/vocab.h"
 
 const struct cfg_opt embed_options[] = {

@@ -16,7 +16,7 @@
 #include "cli/args/engram_args.h"
 #include "cli/args/odo_args.h"
 #include "engram/examples.h"
-#include "backend/embed.h"
+#include "backend/embed/embed.h"
 #include "model/vocab.h"
 
 struct rig {

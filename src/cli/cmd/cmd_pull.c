@@ -1,7 +1,7 @@
 /* cmd_pull.c: downloads a model from a hub to the models folder and prints its path. */
 #include <stdio.h>
 
-#include "backend/recommend.h"
+#include "backend/catalog/recommend.h"
 #include "cli/args/hub_args.h"
 
 /* clang-format off */

@@ -4,7 +4,7 @@
 #include "serve/api/api.h"
 #include "serve/http/http_impl.h"
 #include "serve/api/json_out.h"
-#include "backend/models.h"
+#include "backend/catalog/models.h"
 #include "serve/api/native.h"
 
 static void put_row(struct buf *out, const struct model_row *row) {

@@ -1,7 +1,7 @@
 /* api_recommend.c: GET /chimere/v1/recommend: models of the curated list that fit this machine (docs/recommend.md).
  *
  * The response is cached for a minute: timing the processor takes about a second. One request at a time does it. */
-#include "backend/recommend.h"
+#include "backend/catalog/recommend.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kernels/cpu/cpu.h"

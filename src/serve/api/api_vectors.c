@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "backend/embed.h"
-#include "backend/rerank.h"
+#include "backend/embed/embed.h"
+#include "backend/embed/rerank.h"
 #include "serve/api/api.h"
 #include "serve/http/http_impl.h"
 #include "serve/api/json_out.h"

@@ -1,4 +1,4 @@
-#include "backend/models_backend.h"
+#include "backend/catalog/models_backend.h"
 
 #include <stdio.h>
 

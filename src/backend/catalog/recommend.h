@@ -3,8 +3,8 @@
  * The list is curated.def. Whether a model fits is computed from the numbers in its row, for the memory that
  * engine/plan.h would use. The speed is from engine/speed.h. recommend_json times the device for about a second. Any
  * thread may call this. */
-#ifndef CHIMERE_BACKEND_RECOMMEND_H
-#define CHIMERE_BACKEND_RECOMMEND_H
+#ifndef CHIMERE_BACKEND_CATALOG_RECOMMEND_H
+#define CHIMERE_BACKEND_CATALOG_RECOMMEND_H
 
 #include <jansson.h>
 

@@ -3,8 +3,8 @@
  * Supported are BERT files with a relevance head (bge-reranker, ms-marco-MiniLM), and decoders that answer "yes" or
  * "no" (Qwen3-Reranker). The score of a pair is a logit, for decoders the difference of the two answers' logits: larger
  * is better, and scores of one question are comparable. One thread at a time. */
-#ifndef CHIMERE_BACKEND_RERANK_H
-#define CHIMERE_BACKEND_RERANK_H
+#ifndef CHIMERE_BACKEND_EMBED_RERANK_H
+#define CHIMERE_BACKEND_EMBED_RERANK_H
 
 #include "model/forward.h"
 #include "text/tok/tok.h"

@@ -2,8 +2,8 @@
  *
  * One text per request; any thread. Blocks for at most REMOTE_EMBED_MS. Responses are checked: the values must be
  * finite, and as many as in the first response. */
-#ifndef CHIMERE_BACKEND_REMOTE_EMBED_H
-#define CHIMERE_BACKEND_REMOTE_EMBED_H
+#ifndef CHIMERE_BACKEND_EMBED_REMOTE_EMBED_H
+#define CHIMERE_BACKEND_EMBED_REMOTE_EMBED_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "backend/models.h"
+#include "backend/catalog/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>

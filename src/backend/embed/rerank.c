@@ -1,5 +1,5 @@
 /* rerank.c: see rerank.h. */
-#include "backend/rerank.h"
+#include "backend/embed/rerank.h"
 
 #include <math.h>
 #include <string.h>

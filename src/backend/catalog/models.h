@@ -7,8 +7,8 @@
  * models_release after EVENT_DONE. A backend is valid while it is held. With a budget, loading a model first closes
  * idle models, least recently used first, until the plan fits. If it still does not fit, it is refused with the
  * numbers. Any thread may call this. Loading blocks its caller; other callers that want the same model wait for it. */
-#ifndef CHIMERE_BACKEND_MODELS_H
-#define CHIMERE_BACKEND_MODELS_H
+#ifndef CHIMERE_BACKEND_CATALOG_MODELS_H
+#define CHIMERE_BACKEND_CATALOG_MODELS_H
 
 #include "backend/backend.h"
 #include "engine/load.h"

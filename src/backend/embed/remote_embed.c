@@ -1,4 +1,4 @@
-#include "backend/remote_embed.h"
+#include "backend/embed/remote_embed.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,10 +3,10 @@
  * An entry is a backend with its own name. It may have additional names that change over time (an orchestrator's
  * pipelines). It may also represent a model that is loaded on demand (models_backend.h). Aliases map any other name to
  * one of these. The catalogue is filled before it is used; from then on any thread may read it. */
-#ifndef CHIMERE_BACKEND_CATALOG_H
-#define CHIMERE_BACKEND_CATALOG_H
+#ifndef CHIMERE_BACKEND_CATALOG_CATALOG_H
+#define CHIMERE_BACKEND_CATALOG_CATALOG_H
 
-#include "backend/models.h"
+#include "backend/catalog/models.h"
 
 enum { CATALOG_MAX = MODELS_MAX + 16 }; /* entries */
 

@@ -1,4 +1,4 @@
-#include "backend/recommend.h"
+#include "backend/catalog/recommend.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
     { used, routed, experts, of, layers, cache, state }
 #define CURATED(...) {__VA_ARGS__},
 static const struct curated models[] = {
-#include "backend/curated.def"
+#include "backend/catalog/curated.def"
 };
 #undef CURATED
 #undef SHAPE

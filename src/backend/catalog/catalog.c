@@ -1,8 +1,8 @@
-#include "backend/catalog.h"
+#include "backend/catalog/catalog.h"
 
 #include <string.h>
 
-#include "backend/models_backend.h"
+#include "backend/catalog/models_backend.h"
 #include "base/mem.h"
 
 struct entry {

@@ -2,8 +2,8 @@
  *
  * Encoders (BERT) pool as their file specifies. For causal models, the hidden rows after the last norm are pooled, by
  * their mean unless the file specifies another way. */
-#ifndef CHIMERE_BACKEND_EMBED_H
-#define CHIMERE_BACKEND_EMBED_H
+#ifndef CHIMERE_BACKEND_EMBED_EMBED_H
+#define CHIMERE_BACKEND_EMBED_EMBED_H
 
 #include "format/gguf.h"
 #include "model/forward.h"

@@ -1,5 +1,5 @@
 /* embed.c: see embed.h. */
-#include "backend/embed.h"
+#include "backend/embed/embed.h"
 
 #include <math.h>
 #include <string.h>
