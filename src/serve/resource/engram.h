@@ -1,7 +1,7 @@
 /* engram.h: inspects the n-gram tables of the server: their content, what they predict after a text, and how much of a
  * text they know. Also creates small tables from a text. */
-#ifndef CHIMERE_SERVE_ENGRAM_H
-#define CHIMERE_SERVE_ENGRAM_H
+#ifndef CHIMERE_SERVE_RESOURCE_ENGRAM_H
+#define CHIMERE_SERVE_RESOURCE_ENGRAM_H
 
 #include "serve/http/http.h"
 

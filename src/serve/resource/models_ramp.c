@@ -1,6 +1,6 @@
 /* models_ramp.c: one search at a time, because it takes all cores and a worker. If the client leaves, the search stops; the
  * next request with the same members resumes it from its work folder, which the list of models does not show. */
-#include "serve/models_ramp.h"
+#include "serve/resource/models_ramp.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "serve/api/api.h"
 #include "serve/api/json_out.h"
 #include "serve/http/http_impl.h"
-#include "serve/models_disk.h"
+#include "serve/resource/models_disk.h"
 
 enum { PATH_BYTES = 4096, MAX_NAME = 100, MAX_TEXT = 2 << 20, MAX_SVG = 1 << 20 };
 

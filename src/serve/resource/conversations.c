@@ -1,4 +1,4 @@
-#include "serve/conversations.h"
+#include "serve/resource/conversations.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "serve/api/api.h"
-#include "serve/conversations_impl.h"
+#include "serve/resource/conversations_impl.h"
 #include "serve/http/http_target.h"
 #include "serve/api/json_out.h"
 

@@ -1,7 +1,7 @@
 /* documents.h: /chimere/v1/documents: the documents that the orchestrator can retrieve: add, list, search, remove.
  * /chimere/v1/extract returns the text of one file, for a conversation. */
-#ifndef CHIMERE_SERVE_DOCUMENTS_H
-#define CHIMERE_SERVE_DOCUMENTS_H
+#ifndef CHIMERE_SERVE_RESOURCE_DOCUMENTS_H
+#define CHIMERE_SERVE_RESOURCE_DOCUMENTS_H
 
 #include "serve/http/http.h"
 

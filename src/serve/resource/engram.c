@@ -1,4 +1,4 @@
-#include "serve/engram.h"
+#include "serve/resource/engram.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* pipelines.h: lets an administrator edit the orchestrator's pipelines. The text is checked by the code that reads the
  * pipelines folder. */
-#ifndef CHIMERE_SERVE_PIPELINES_H
-#define CHIMERE_SERVE_PIPELINES_H
+#ifndef CHIMERE_SERVE_RESOURCE_PIPELINES_H
+#define CHIMERE_SERVE_RESOURCE_PIPELINES_H
 
 #include "serve/http/http.h"
 

@@ -1,4 +1,4 @@
-#include "serve/models_disk.h"
+#include "serve/resource/models_disk.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "serve/api/api.h"
-#include "serve/conversations_impl.h"
+#include "serve/resource/conversations_impl.h"
 #include "serve/http/http_target.h"
 #include "serve/api/json_out.h"
 

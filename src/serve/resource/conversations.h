@@ -1,7 +1,7 @@
 /* conversations.h: /v1/conversations, in OpenAI's form. Extensions: a tree of items ("parent"), title, project, pin,
  * settings, search, and versions that detect concurrent changes (ETag, If-Match). */
-#ifndef CHIMERE_SERVE_CONVERSATIONS_H
-#define CHIMERE_SERVE_CONVERSATIONS_H
+#ifndef CHIMERE_SERVE_RESOURCE_CONVERSATIONS_H
+#define CHIMERE_SERVE_RESOURCE_CONVERSATIONS_H
 
 #include "serve/http/http.h"
 

@@ -1,4 +1,4 @@
-#include "serve/personas.h"
+#include "serve/resource/personas.h"
 
 #include <string.h>
 

@@ -1,12 +1,12 @@
 /* conversations_impl.h: shared by the two files of /v1/conversations. */
-#ifndef CHIMERE_SERVE_CONVERSATIONS_IMPL_H
-#define CHIMERE_SERVE_CONVERSATIONS_IMPL_H
+#ifndef CHIMERE_SERVE_RESOURCE_CONVERSATIONS_IMPL_H
+#define CHIMERE_SERVE_RESOURCE_CONVERSATIONS_IMPL_H
 
 #include <jansson.h>
 
 #include "odo/memory.h"
-#include "serve/conversations.h"
 #include "serve/http/http_impl.h"
+#include "serve/resource/conversations.h"
 #include "store/conversation.h"
 
 enum {

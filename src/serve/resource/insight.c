@@ -1,4 +1,4 @@
-#include "serve/insight.h"
+#include "serve/resource/insight.h"
 
 #include <math.h>
 #include <string.h>

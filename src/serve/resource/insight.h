@@ -1,6 +1,6 @@
 /* insight.h: history for administrators: requests, decisions of the orchestrator, nightly training. */
-#ifndef CHIMERE_SERVE_INSIGHT_H
-#define CHIMERE_SERVE_INSIGHT_H
+#ifndef CHIMERE_SERVE_RESOURCE_INSIGHT_H
+#define CHIMERE_SERVE_RESOURCE_INSIGHT_H
 
 #include "serve/http/http.h"
 

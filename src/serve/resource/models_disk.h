@@ -1,7 +1,7 @@
 /* models_disk.h: /chimere/v1/models: lists the files in the models directory with the memory that each would take, and
  * downloads models from a hub. */
-#ifndef CHIMERE_SERVE_MODELS_DISK_H
-#define CHIMERE_SERVE_MODELS_DISK_H
+#ifndef CHIMERE_SERVE_RESOURCE_MODELS_DISK_H
+#define CHIMERE_SERVE_RESOURCE_MODELS_DISK_H
 
 #include "serve/http/http.h"
 

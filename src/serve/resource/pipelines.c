@@ -1,4 +1,4 @@
-#include "serve/pipelines.h"
+#include "serve/resource/pipelines.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "serve/documents.h"
+#include "serve/resource/documents.h"
 
 #include <stdio.h>
 #include <string.h>
