@@ -9,9 +9,10 @@ import fnmatch
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
-MAX_FILE, MAX_HEADER, MAX_FUNCTION, MAX_PROTOTYPES, MAX_COLUMN = 1000, 200, 150, 15, 100
+MAX_FILE, MAX_HEADER, MAX_FUNCTION, MAX_PROTOTYPES, MAX_FOLDER = 1000, 200, 150, 15, 40
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "core", "manager"}
 BANNED_SUFFIX = re.compile(r"_(v[0-9]+|fast)$")
 BANNED_CALLS = {
@@ -71,6 +72,13 @@ def strip(text):
 def folder(path):
     parts = path.split("/")
     return parts[1] if parts[0] == "src" and len(parts) > 2 else None
+
+
+def check_folders(paths):
+    """A folder of src that no longer fits on a screen is divided by topic."""
+    for name, n in Counter(str(Path(p).parent) for p in paths if p.startswith("src/")).items():
+        if n > MAX_FOLDER:
+            report("folder", name, 1, f"{n} files, {MAX_FOLDER} at most")
 
 
 def check_includes(path, text, layers, libraries):
@@ -316,6 +324,7 @@ def main():
         check_calls(path, code)
         if path.endswith(".h"):
             check_header(path, code, n_lines, extra_prefixes)
+    check_folders(path for path in tracked if path and Path(path).is_file())
     for rule, glob, reason, used in allowed:
         if "--strict" in sys.argv and not used and rule != "format":
             problems.append(("tools/allow.txt", 1, "unused", f"{rule} {glob}"))
