@@ -253,8 +253,7 @@ static int call_first(struct odo_run *r, const struct odo_round *round, const ch
     return rc;
 }
 
-/* Runs tools before the model is asked. If the question is only a calculation, the model then only states the
- * result. Also runs the search that the request demands. */
+/* Runs tools before the model is asked: the calculator, if the question is only a calculation. Also runs the search that the request demands. */
 static int work_out(struct odo_run *r, const struct odo_round *round) {
     const struct request *a = r->request;
     bool free_choice = a->tool_choice == REQUEST_TOOLS_AUTO && r->wish.tools != 0 &&
@@ -267,6 +266,35 @@ static int work_out(struct odo_run *r, const struct odo_round *round) {
         !odo_tools_listed(&round->tools, t->name))
         return 0;
     return call_first(r, round, t->name, "expression", r->d.sum);
+}
+
+/* Returns the result that work_out computed, if it is the whole answer: one operation with an exact decimal result,
+ * and nothing that asks for another form. chimere-mini wrote 800 after it had read "8 * 65 = 520". A view into the
+ * messages; NULL: the model answers. */
+static const char *whole_answer(const struct odo_run *r, const struct odo_round *round) {
+    const struct request *a = r->request;
+    const json_t *first = json_array_get(round->messages, 0);
+    const json_t *last = json_array_get(round->messages, json_array_size(round->messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    bool plain = r->d.sum[0] && bare_is_single(r->d.sum) && round->final && !round->schema &&
+                 a->format == REQUEST_TEXT && !a->n_stop && !a->n_stop_token && !a->probs;
+    if (!plain || !role || strcmp(role, "tool") != 0) return NULL;
+    role = json_string_value(json_object_get(first, "role"));
+    if (role && (!strcmp(role, "system") || !strcmp(role, "developer"))) return NULL;
+    const char *text = json_string_value(json_object_get(last, "content"));
+    const char *result = text ? strstr(text, " = ") : NULL;
+    if (!result || strstr(result + 3, " = ")) return NULL;
+    result += 3;
+    size_t n = strlen(result); /* a token has at least one byte */
+    bool is_decimal = n && strspn(result, "-.0123456789") == n;
+    return is_decimal && (int64_t)n <= r->n_left ? result : NULL;
+}
+
+static void say_result(struct odo_run *r, const char *text, struct buf *content) {
+    if (content) buf_puts(content, text);
+    if (r->keeps_answer) buf_puts(&r->answer, text);
+    if (!r->quiet) odo_say(r, false, text, strlen(text));
+    json_object_set_new(r->record, "computed", json_true());
 }
 
 /* Adds to the last tool result, which the model reads next, that no more tools can be called. */
@@ -283,6 +311,12 @@ int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *conte
              enum finish *finish, struct err *e) {
     int32_t most = round->rounds ? round->rounds : r->d.pipeline->rounds;
     if (work_out(r, round)) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    const char *result = whole_answer(r, round);
+    if (result) {
+        say_result(r, result, content);
+        *finish = FINISH_STOP;
+        return 0;
+    }
     for (int32_t i = 0;; ++i) {
         /* after the last round no orchestrator tool is offered: the model must answer */
         struct odo_round bare = *round;

@@ -55,6 +55,7 @@ static void test_calculator(void **state) {
                                           "914 x 408 = 372912"};
     struct bed b;
     bed_open(&b, replies, 2, NULL);
+    say(&b, "system", "Be brief.");
     say(&b, "user", "What is 914 x 408?");
     b.request.max_tokens = 100;
     assert_int_equal(ask_it(&b, NULL), 0);
@@ -69,6 +70,41 @@ static void test_calculator(void **state) {
     assert_int_equal(json_integer_value(json_object_get(second, "max_tokens")), 95);
     assert_non_null(strstr(notes(&b), "tool {"));
     bed_close(&b);
+}
+
+/* The result of a single exact operation is the answer. The model is not asked, because it may copy the result
+ * wrongly. Whatever may want another form of the answer goes to the model. */
+static void test_computed(void **state) {
+    (void)state;
+    static const char *const reply[] = {"800"};
+    static const struct {
+        const char *question, *system, *answer;
+        int32_t max_tokens;
+        bool json;
+    } cases[] = {
+        {"Tell me 8 * 65.", NULL, "520", 96, false},
+        {"Combien font 8,5 moins 12 ?", NULL, "-3.5", 96, false},
+        {"Tell me 8 * 65.", "Answer in words.", "800", 96, false}, /* another form is asked for */
+        {"Tell me 8 * 65.", NULL, "800", 2, false},                /* may be too long */
+        {"Tell me 8 * 65.", NULL, "800", 96, true},
+        {"What is 10 / 3?", NULL, "800", 96, false}, /* no exact decimal number */
+        {"What is 2 + 3 * 4?", NULL, "800", 96, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        bool asks = !strcmp(cases[i].answer, "800");
+        struct bed b;
+        bed_open(&b, reply, 1, NULL);
+        if (cases[i].system) say(&b, "system", cases[i].system);
+        say(&b, "user", cases[i].question);
+        b.request.max_tokens = cases[i].max_tokens;
+        if (cases[i].json) b.request.format = REQUEST_JSON_OBJECT;
+        assert_int_equal(ask_it(&b, NULL), 0);
+        assert_string_equal(content(&b), cases[i].answer);
+        assert_int_equal(b.out.finish, FINISH_STOP);
+        assert_int_equal(json_array_size(b.script.asked), asks);
+        if (!asks) assert_non_null(strstr(notes(&b), "\"computed\":true"));
+        bed_close(&b);
+    }
 }
 
 static void test_tool_errors(void **state) {
@@ -104,7 +140,7 @@ static void test_rounds(void **state) {
                                           "Enough."};
     struct bed b;
     bed_open(&b, forever, 7, NULL);
-    say(&b, "user", "What is 1 + 1?");
+    say(&b, "user", "What is 1 + 1 + 1?");
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(content(&b), "Enough.");
     json_t *last = json_array_get(b.script.asked, 6);
@@ -499,7 +535,7 @@ static void test_step_failure(void **state) {
     bed_close(&b);
     bed_open(&b, (const char *const[]){"fail"}, 1, NULL);
     struct err e = {0};
-    say(&b, "user", "What is 1+1?");
+    say(&b, "user", "What is 1+1+1?");
     assert_int_equal(ask_it(&b, &e),
                      CHIMERE_EDEVICE); /* defect 18: an empty answer that says success */
     bed_close(&b);
@@ -870,7 +906,7 @@ static void test_deadline(void **state) {
     static const char *const replies[] = {"hang", "hang"};
     struct bed b;
     bed_open(&b, replies, 2, NULL);
-    say(&b, "user", "What is 1+1?");
+    say(&b, "user", "What is 1+1+1?");
     b.request.deadline_ns = clock_ns() + 50000000;
     int64_t start = clock_ns();
     assert_int_equal(ask_it(&b, NULL), CHIMERE_ETIMEOUT);
@@ -895,18 +931,31 @@ static void test_explain(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], EXTRACT_COMMAND)) return extract_child(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_direct),          cmocka_unit_test(test_calculator),
-        cmocka_unit_test(test_tool_errors),     cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_identical_calls), cmocka_unit_test(test_confirm),
-        cmocka_unit_test(test_confirm_limits),  cmocka_unit_test(test_parallel_calls),
-        cmocka_unit_test(test_client_tools),    cmocka_unit_test(test_tool_choice_none),
-        cmocka_unit_test(test_wishes),          cmocka_unit_test(test_vision),
-        cmocka_unit_test(test_cache),           cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_step_failure),    cmocka_unit_test(test_no_leak),
-        cmocka_unit_test(test_judge),           cmocka_unit_test(test_injection),
-        cmocka_unit_test(test_mcp_list),        cmocka_unit_test(test_trusted),
-        cmocka_unit_test(test_documents),       cmocka_unit_test(test_history),
-        cmocka_unit_test(test_deadline),        cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_direct),
+        cmocka_unit_test(test_calculator),
+        cmocka_unit_test(test_computed),
+        cmocka_unit_test(test_tool_errors),
+        cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_identical_calls),
+        cmocka_unit_test(test_confirm),
+        cmocka_unit_test(test_confirm_limits),
+        cmocka_unit_test(test_parallel_calls),
+        cmocka_unit_test(test_client_tools),
+        cmocka_unit_test(test_tool_choice_none),
+        cmocka_unit_test(test_wishes),
+        cmocka_unit_test(test_vision),
+        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_step_failure),
+        cmocka_unit_test(test_no_leak),
+        cmocka_unit_test(test_judge),
+        cmocka_unit_test(test_injection),
+        cmocka_unit_test(test_mcp_list),
+        cmocka_unit_test(test_trusted),
+        cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_history),
+        cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_explain),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -105,7 +105,7 @@ static void test_sampling(void **state) {
     static const char *const replies[] = {"call calculator {\"expression\": \"1+1\"}", "2"};
     struct bed b;
     bed(&b, replies, 2, NULL, NULL);
-    say(&b, "user", "1 + 1");
+    say(&b, "user", "1 + 1 + 1");
     b.request.extra = json_loads("{\"odo\": {\"route\": \"cold\"}}", 0, NULL);
     b.request.max_tokens = 500;
     b.request.sampling.temperature = 0.9f;
@@ -119,7 +119,7 @@ static void test_sampling(void **state) {
     bed_close(&b);
     /* a tool of ours beside it changes nothing of what the caller says about thinking and sampling */
     bed(&b, replies, 2, NULL, NULL);
-    say(&b, "user", "1 + 1");
+    say(&b, "user", "1 + 1 + 1");
     b.request.extra = json_loads("{\"odo\": {\"route\": \"free\"}}", 0, NULL);
     b.request.think = true;
     b.request.sampling.temperature = 0.75f;
@@ -235,7 +235,7 @@ static void test_steps_own(void **state) {
     bed(&b, NULL, 0, hostile_tools(), NULL);
     b.script.choose = by_team;
     n_danger = 0;
-    say(&b, "user", "1 + 1");
+    say(&b, "user", "1 + 1 + 1");
     b.request.extra = json_loads("{\"odo\": {\"route\": \"team\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_int_equal(n_danger, 1);
@@ -380,7 +380,7 @@ static void test_record(void **state) {
     assert_int_equal(system(path), 0);
     static const char *const replies[] = {"2", "fail"};
     bed(&b, replies, 2, NULL, store);
-    say(&b, "user", "1 + 1");
+    say(&b, "user", "1 + 1 + 1");
     b.request.extra = json_loads("{\"odo\": {\"route\": \"cold\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_non_null(strstr(notes(&b), "\"sources\":[]")); /* nothing was found, and it says so */
@@ -437,8 +437,8 @@ static const char *own_sum(struct script *s, const json_t *messages) {
 }
 
 static void ask_sum(struct crowd_one *o, int i) {
-    snprintf(o->text, sizeof o->text, "%d*7", 1000 + i);
-    snprintf(o->want, sizeof o->want, "%d * 7 = %d", 1000 + i, (1000 + i) * 7);
+    snprintf(o->text, sizeof o->text, "%d*7+1", 1000 + i);
+    snprintf(o->want, sizeof o->want, "%d * 7 + 1 = %d", 1000 + i, (1000 + i) * 7 + 1);
 }
 
 static void test_many(void **state) {
