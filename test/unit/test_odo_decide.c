@@ -118,6 +118,70 @@ static void test_bare(void **state) {
         if (bare_calculation(no[i], got) || got[0]) fail_msg("%s", no[i]);
 }
 
+/* French wordings that were written before the rules, and sentences with no certain reading. */
+static void test_bare_french(void **state) {
+    (void)state;
+    static const char *const french[][2] = {
+        {"Combien fait 417 plus 58 ?", "417 + 58"},
+        {"Ça fait combien, 417 plus 58 ?", "417 + 58"},
+        {"417 + 58, ça donne quoi ?", "417 + 58"},
+        {"Quelle est la somme de 417 et de 58 ?", "417 + 58"},
+        {"Additionne 417 et 58.", "417 + 58"},
+        {"Ajoute 58 à 417.", "58 + 417"},
+        {"Fais l'addition de 417 et 58.", "417 + 58"},
+        {"Calcule-moi la somme des nombres 417 et 58.", "417 + 58"},
+        {"À combien est égal 417 + 58 ?", "417 + 58"},
+        {"Quel est le résultat de l'addition 417 + 58 ?", "417 + 58"},
+        {"Combien font 417 et 58 additionnés ?", "417 + 58"},
+        {"Si j'ajoute 58 à 417, j'obtiens combien ?", "58 + 417"},
+        {"Si on additionne 417 et 58, combien obtient-on ?", "417 + 58"},
+        {"Combien obtient-on en ajoutant 58 à 417 ?", "58 + 417"},
+        {"Donne-moi le total de 417 et 58.", "417 + 58"},
+        {"Quelle est la différence entre 417 et 58 ?", "417 - 58"},
+        {"Soustrais 58 de 417.", "417 - 58"},
+        {"Retire 58 de 417.", "417 - 58"},
+        {"Retranche 58 à 417.", "417 - 58"},
+        {"Combien reste-t-il si on enlève 58 à 417 ?", "417 - 58"},
+        {"À 417, retire 58.", "417 - 58"},
+        {"417 moins 58, s'il te plaît.", "417 - 58"},
+        {"Peux-tu me calculer 417 moins 58 ?", "417 - 58"},
+        {"Effectue la soustraction 417 - 58.", "417 - 58"},
+        {"Ôte 58 de 417.", "417 - 58"},
+        {"417 diminué de 58, cela fait combien ?", "417 - 58"},
+        {"Que vaut 417 augmenté de 58 ?", "417 + 58"},
+        {"Quel est le produit de 417 par 58 ?", "417 * 58"},
+        {"Multiplie 417 par 58.", "417 * 58"},
+        {"Combien font 417 multipliés par 58 ?", "417 * 58"},
+        {"Combien vaut 417 fois 58 ?", "417 * 58"},
+        {"Effectue la multiplication de 417 par 58.", "417 * 58"},
+        {"Pourrais-tu multiplier 417 par 58 ?", "417 * 58"},
+        {"En multipliant 417 par 58, on trouve combien ?", "417 * 58"},
+        {"Divise 416 par 4.", "416 / 4"},
+        {"Quel est le quotient de 416 par 4 ?", "416 / 4"},
+        {"Quelle est la division de 416 par 4 ?", "416 / 4"},
+        {"Je voudrais le résultat de 417 × 58.", "417 * 58"},
+        {"Combien ça fait, 1 417 fois 58 ?", "1417 * 58"},
+        {"Dis-moi ce que donne 417 - 58.", "417 - 58"},
+        {"Subtract 3 from 1 250,5", "1250.5 - 3"},
+    };
+    static const char *const french_no[] = {
+        "Est-ce que 807 + 5 = 812 ?",
+        "Pourquoi 3 plus 5 fait 8 ?",
+        "Quelle est la différence entre 58 et 417 ?",
+        "Combien de temps faut-il pour ajouter 3 à 5 ?",
+        "Soustrais 58 et 417.",
+        "Soustraction de 417 et de 58",
+        "Ajoute 3 à 5 et retire 2",
+        "Il a 12 pommes et en retire 3",
+    };
+    char got[BARE_MAX];
+    for (size_t i = 0; i < sizeof french / sizeof *french; ++i)
+        if (!bare_calculation(french[i][0], got) || strcmp(got, french[i][1]) != 0)
+            fail_msg("%s: \"%s\"", french[i][0], got);
+    for (size_t i = 0; i < sizeof french_no / sizeof *french_no; ++i)
+        if (bare_calculation(french_no[i], got)) fail_msg("%s: \"%s\"", french_no[i], got);
+}
+
 /* A model that nobody measured gets the question as it is: no prompt of a route that was guessed, no tools beside a
  * question that is not a sum; a sum is worked out in its name. What the user names holds all the same. */
 static void test_unmeasured(void **state) {
@@ -195,8 +259,9 @@ static void test_repeat(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unseen), cmocka_unit_test(test_any_bytes),
-        cmocka_unit_test(test_bare),   cmocka_unit_test(test_unmeasured),
-        cmocka_unit_test(test_card),   cmocka_unit_test(test_repeat)};
+        cmocka_unit_test(test_unseen),     cmocka_unit_test(test_any_bytes),
+        cmocka_unit_test(test_bare),       cmocka_unit_test(test_bare_french),
+        cmocka_unit_test(test_unmeasured), cmocka_unit_test(test_card),
+        cmocka_unit_test(test_repeat)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
