@@ -104,7 +104,31 @@ import json
 assert row["prompt"] == open("taught").read() and row["rejected"] == "Ask [mail]" and row["score_chosen"] == 0.9, row
 PY
 night export --form dpo --gap 0.75 --db day.db -q | cmp - /dev/null || fail "a pair whose worth is closer than --gap"
-refuses 2 'expected sft or dpo, got spin' night export --form spin --db day.db
+# spin: only what a user accepted is real, whatever its length; the verifier's word makes no pair
+night export --form spin --db day.db -q | cmp - /dev/null || fail "spin: a pair without a user's word"
+cp day.db spin.db
+python3 - <<'PY'
+import sqlite3
+db = sqlite3.connect("spin.db")
+(parent,) = db.execute("SELECT id FROM quality WHERE question = ? AND parent = 0", (open("taught").read(),)).fetchone()
+db.execute("UPDATE quality SET feedback = 1 WHERE id = ?", (parent,))
+db.execute("DELETE FROM quality WHERE parent = ?", (parent,))
+db.execute("INSERT INTO quality(at_ms, parent, route, model, origin, question, answer, feedback, judge)"
+           " SELECT at_ms, id, '', '', 'correction', question, ?, 5, '' FROM quality WHERE id = ?", ("Ask ann.lee@example.org. " * 20, parent))
+# the other question with two answers is held out
+db.execute("UPDATE quality SET feedback = 5 WHERE parent = 0 AND id <> ? AND id IN (SELECT parent FROM quality)", (parent,))
+db.commit()
+PY
+night export --form spin --db spin.db -q >spin.jsonl
+python3 - <<'PY'
+import json, sqlite3
+(row,) = [json.loads(l) for l in open("spin.jsonl")]
+ask = {"role": "user", "content": open("taught").read()}
+(own,) = sqlite3.connect("spin.db").execute("SELECT answer FROM quality WHERE question = ? AND parent = 0", (ask["content"],)).fetchone()
+assert row == {"real": [ask, {"role": "assistant", "content": "Ask [mail]. " * 20}],
+               "generated": [ask, {"role": "assistant", "content": own}], "model": "nano"}, row
+PY
+refuses 2 'expected sft, dpo or spin, got orpo' night export --form orpo --db day.db
 full() { night export --db day.db -q >/dev/full; }
 [ ! -w /dev/full ] || refuses 1 'cannot be written' full
 

@@ -62,7 +62,8 @@ const struct cfg_opt night_options[] = {
      "forget: the name of an API key, or one user of it; local: who asked without a key; unknown: "
      "of answers from before users were recorded"},
     {"form", 0, CFG_STR, "FORM", "sft", 0, 0, NULL,
-     "export: sft (question and best answer) or dpo (a better and a worse answer)"},
+     "export: sft (question and best answer), dpo (a better and a worse answer) or spin (an answer "
+     "that a user accepted and one of the model's own)"},
     {"gap", 0, CFG_FLOAT, "G", "0.25", 0, 1, NULL,
      "export: least difference of worth in a dpo pair"},
     SIMULATE_OPTIONS,
@@ -320,15 +321,16 @@ static int rollback(const struct cfg *c, struct nights *n, struct err *e) {
 /* Writes JSONL to standard output and counts to standard error. */
 static int export_lines(const struct cfg *c, struct err *e) {
     const char *form = cfg_str(c, "form");
-    bool sft = !strcmp(form, "sft");
+    bool sft = !strcmp(form, "sft"), dpo = !strcmp(form, "dpo");
     struct learn_exported x;
     struct store *store;
-    if (!sft && strcmp(form, "dpo") != 0)
-        return err_set(e, CHIMERE_EINVAL, "form: expected sft or dpo, got %s", form);
+    if (!sft && !dpo && strcmp(form, "spin") != 0)
+        return err_set(e, CHIMERE_EINVAL, "form: expected sft, dpo or spin, got %s", form);
     int rc = odo_args_store(c, &store, e);
     if (rc) return rc;
-    rc = sft ? learn_export_sft(stdout, store, cfg_float(c, "least-worth"), &x, e)
-             : learn_export_dpo(stdout, store, cfg_float(c, "gap"), &x, e);
+    rc = sft   ? learn_export_sft(stdout, store, cfg_float(c, "least-worth"), &x, e)
+         : dpo ? learn_export_dpo(stdout, store, cfg_float(c, "gap"), &x, e)
+               : learn_export_spin(stdout, store, &x, e);
     if (!rc && fflush(stdout))
         rc = err_set(e, CHIMERE_EIO, "the lines cannot be written; is the disk full?");
     if (!rc && !cfg_bool(c, "quiet"))
@@ -495,7 +497,7 @@ int cmd_night(int argc, char **argv) {
             "       chimere night playbook [export | import FILE]\n"
             "       chimere night eval add QUESTION ANSWER | remove ID | list\n"
             "       chimere night simulate --week --night-dir DIR [--questions N] [--json]\n"
-            "       chimere night export [--form sft | dpo] > FILE.jsonl\n"
+            "       chimere night export [--form sft | dpo | spin] > FILE.jsonl\n"
             "       chimere night forget --user KEY[/NAME]",
             argc, argv, &code))
         return code;

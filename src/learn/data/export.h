@@ -11,7 +11,7 @@
 
 struct learn_exported {
     size_t n_line, n_held; /* lines written, questions held out */
-    /* left out: equal answers, very different lengths, repeated questions, not UTF-8 */
+    /* left out: equal answers, very different lengths (dpo), no accepted answer (spin), repeated questions, not UTF-8 */
     size_t n_left;
     size_t n_secret; /* secrets masked */
 };
@@ -25,5 +25,8 @@ int learn_export_sft(FILE *f, struct store *store, double least, struct learn_ex
  * otherwise a judge that prefers long answers would teach length. */
 int learn_export_dpo(FILE *f, struct store *store, double gap, struct learn_exported *out,
                      struct err *e);
+/* Writes one line {"real": [user, assistant], "generated": [user, assistant], "model"} per question: the answer that a
+ * user wrote or rated as good, and an answer of the model that no user accepted. Any lengths and worths. */
+int learn_export_spin(FILE *f, struct store *store, struct learn_exported *out, struct err *e);
 
 #endif
