@@ -6,6 +6,7 @@
 #include "cli/args/chat_args.h"
 #include "cli/args/engram_args.h"
 #include "cli/args/night_args.h"
+#include "learn/step/night_step.h"
 
 static double real(const json_t *o, const char *key) {
     return json_number_value(json_object_get(o, key));
@@ -53,6 +54,7 @@ static int simulate(const struct cfg *c, const struct night_params *ask, struct 
                                 .documents = (int32_t)cfg_int(c, "documents"),
                                 .flattery = (int32_t)cfg_int(c, "flattery"),
                                 .steps = cfg_str(c, "steps"),
+                                .prompt_search = cfg_str(c, "prompt-search"),
                                 .gate = gate,
                                 .suites = suites,
                                 .goes_on = ask->goes_on,
@@ -79,6 +81,7 @@ int night_simulate(const struct cfg *c, const struct night_params *ask, struct e
     struct chat_rig rig = {.dev = NULL};
     if (!cfg_str(c, "night-dir"))
         return err_set(e, CHIMERE_EINVAL, "simulate: expected --night-dir DIR, a new folder");
+    if (night_prompts_search(cfg_str(c, "prompt-search"), e) < 0) return CHIMERE_EINVAL;
     json_t *gate = json_array(), *suites = json_array();
     int rc = gate && suites ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = night_items(gate, (size_t)cfg_int(c, "suite-items"), e);

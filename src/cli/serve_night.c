@@ -12,6 +12,7 @@
 #include "learn/night.h"
 #include "learn/night_clock.h"
 #include "learn/serving.h"
+#include "learn/step/night_step.h"
 #include "learn/trial.h"
 
 enum {
@@ -60,6 +61,7 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
         .pipelines = night_pipelines(cfg_str(s->c, "pipelines"), pipelines, sizeof pipelines),
         .docs = s->docs};
     const struct night_params p = {.steps = steps,
+                                   .prompt_search = cfg_str(s->c, "night-prompt-search"),
                                    .items = items,
                                    .budget_s = s->budget_s,
                                    .canary = s->canary,
@@ -141,6 +143,7 @@ int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_
     if (!r->m || r->loaded.part.end || r->loaded.is_split)
         return err_set(e, CHIMERE_EUNSUPPORTED,
                        "--night: expected a model that this program runs itself, in one piece");
+    if (night_prompts_search(cfg_str(c, "night-prompt-search"), e) < 0) return CHIMERE_EINVAL;
     int rc = nights_open(&n, cfg_str(c, "night-dir"), NIGHTS_READ, e);
     if (rc) return rc;
     snprintf(dir, sizeof dir, "%s", nights_dir(n));

@@ -186,6 +186,7 @@ static int live_day(struct week *w, int day, double *share, struct err *e) {
 static int sleep_night(struct week *w, int day, json_t **record, struct err *e) {
     struct nights *n;
     const struct night_params p = {.steps = w->p->steps,
+                                   .prompt_search = w->p->prompt_search,
                                    .items = w->p->gate,
                                    .budget_s = w->p->budget_s,
                                    .seed = w->p->seed + (uint64_t)day,
