@@ -158,12 +158,15 @@ foreach(fault full alloc clock)
   target_link_libraries(fault_${fault} PRIVATE ${CMAKE_DL_LIBS})
 endforeach()
 
+if(TARGET fake_nvml)
+  set(fake_nvml "$<TARGET_FILE:fake_nvml>")
+endif()
 file(GLOB cli_tests CONFIGURE_DEPENDS test/cli/test_*.sh)
 foreach(script ${cli_tests})
   get_filename_component(name ${script} NAME_WE)
   add_test(NAME ${suite}cli.${name} COMMAND bash ${script})
   set_tests_properties(${suite}cli.${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT
-    "CHIMERE=$<TARGET_FILE:chimere>;TEST_DATA=${CMAKE_SOURCE_DIR}/test/data;SOURCE_DIR=${CMAKE_SOURCE_DIR};CHIMERE_MODEL=nano;FAULT_FULL=$<TARGET_FILE:fault_full>;FAULT_ALLOC=$<TARGET_FILE:fault_alloc>;FAULT_CLOCK=$<TARGET_FILE:fault_clock>")
+    "CHIMERE=$<TARGET_FILE:chimere>;TEST_DATA=${CMAKE_SOURCE_DIR}/test/data;SOURCE_DIR=${CMAKE_SOURCE_DIR};CHIMERE_MODEL=nano;FAKE_NVML=${fake_nvml};FAULT_FULL=$<TARGET_FILE:fault_full>;FAULT_ALLOC=$<TARGET_FILE:fault_alloc>;FAULT_CLOCK=$<TARGET_FILE:fault_clock>")
 endforeach()
 
 set_tests_properties(${suite}cli.test_rolling PROPERTIES RUN_SERIAL ON) # its probes and deadlines want a machine

@@ -9,6 +9,7 @@
 #include "cli/args/engram_args.h"
 #include "cli/args/night_args.h"
 #include "cli/args/odo_args.h"
+#include "cli/args/price_args.h"
 #include "learn/night.h"
 #include "learn/night_clock.h"
 #include "learn/serving.h"
@@ -24,7 +25,8 @@ struct serve_night {
     const struct cfg *c; /* borrowed */
     struct chat_rig *r;  /* borrowed */
     struct docs *docs;   /* borrowed; NULL: none open */
-    double budget_s, canary;
+    double budget_s, canary, price;
+    char currency[PRICE_CURRENCY];
     uint32_t n_tick;
     char dir[NIGHTS_MAX_PATH];
     struct store *store;       /* owned: opened for the first trial; NULL: not yet */
@@ -65,6 +67,8 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
                                    .items = items,
                                    .budget_s = s->budget_s,
                                    .canary = s->canary,
+                                   .kwh_price = s->price,
+                                   .currency = cfg_str(s->c, "night-price") ? s->currency : NULL,
                                    .seed = 1,
                                    .goes_on = goes_on,
                                    .say = say,
@@ -156,6 +160,8 @@ int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_
     snprintf(s->dir, sizeof s->dir, "%s", dir);
     rc = night_share("night-canary", cfg_str(c, "night-canary"), &s->canary, e);
     if (!rc) rc = engram_args_duration("night-budget", cfg_str(c, "night-budget"), &s->budget_s, e);
+    if (!rc && cfg_str(c, "night-price"))
+        rc = price_args_read("night-price", cfg_str(c, "night-price"), &s->price, s->currency, e);
     const struct night_clock_params p = {.dir = dir, .run = run_night, .tick = update, .ud = s};
     if (!rc) rc = open_serving(s, dir, learned, e);
     if (!rc) update(s); /* the first request uses the files of the current night */

@@ -13,6 +13,7 @@
     {"night-budget", 0, CFG_STR, "TIME", "30m", 0, 0, NULL, "time of a night, such as 30m or 2h; pauses do not count"}, \
     {"night-items", 0, CFG_INT, "N", "20", 1, EVAL_MAX_ITEMS, NULL, "items of each skill that what a night promotes must not harm"}, \
     {"night-prompt-search", 0, CFG_STR, "NAME", "gepa", 0, 0, NULL, "how the step prompts searches: gepa or mipro (docs/night.md)"}, \
+    {"night-price", 0, CFG_STR, "P", NULL, 0, 0, NULL, "price of a kilowatt-hour, such as 0.25EUR/kWh; the reports show what a night cost"}, \
     {"night-canary", 0, CFG_STR, "SHARE", "0", 0, 0, NULL, "share of the conversations that try what a night promotes for a day, such as 10%; 0: no trial"}
 /* clang-format on */
 

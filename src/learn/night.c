@@ -657,6 +657,10 @@ static int learn(struct night *x, json_t *record, struct err *e) {
     if (!rc && has_energy && energy_now(&after)) /* energy of the whole machine during the night */
         json_object_set_new(record, "joules",
                             json_real(energy_total(&after) - energy_total(&before)));
+    if (!rc && x->params->currency)
+        json_object_set_new(record, "price",
+                            json_pack("{s:f,s:s}", "per_kwh", x->params->kwh_price, "currency",
+                                      x->params->currency));
     if (!rc) rc = finish(x, v, n, record, e);
     return rc;
 }

@@ -45,6 +45,8 @@ struct night_params {
     bool dry_run;        /* nothing is promoted or recorded */
     /* share of the conversations that try what is promoted before it becomes current (trial.h); 0: no trial */
     double canary;
+    double kwh_price;     /* money per kilowatt-hour, for the report */
+    const char *currency; /* "": not named; NULL: no price is known */
     uint64_t seed;
     int64_t now_s; /* seconds since 1970; 0: the clock's */
     /* polled at least once per second or step; false stops the night; NULL: never stops */

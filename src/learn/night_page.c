@@ -209,6 +209,27 @@ static void put_curve(struct buf *b, const struct nights *n, int64_t last) {
                (long long)first, WIDTH - RIGHT, (long long)last, total);
 }
 
+void night_energy_text(const json_t *record, char *out, size_t n) {
+    const json_t *price = json_object_get(record, "price");
+    double kwh = real(record, "joules") / 3.6e6, each = real(price, "per_kwh");
+    const char *currency = text_of(price, "currency"), *gap = *currency ? " " : "";
+    *out = 0;
+    if (!json_object_get(record, "joules")) return;
+    if (price)
+        snprintf(out, n, "%.3g kWh, %.3g%s%s at %.4g%s%s per kWh", kwh, kwh * each, gap, currency,
+                 each, gap, currency);
+    else snprintf(out, n, "%.3g kWh", kwh);
+}
+
+static void put_energy(struct buf *b, const json_t *r) {
+    char text[128];
+    night_energy_text(r, text, sizeof text);
+    if (!*text) return;
+    buf_puts(b, "<p>Energy of the whole machine: ");
+    put_text(b, text);
+    buf_puts(b, ".</p>\n");
+}
+
 static void put_head(struct buf *b, const json_t *r, int64_t night) {
     const json_t *read = json_object_get(r, "read");
     char day[32] = "";
@@ -238,6 +259,7 @@ int night_page(struct buf *out, const struct nights *n, int64_t night, struct er
     int rc = nights_read(n, night, &r, e);
     if (rc) return rc;
     put_head(out, r, night);
+    put_energy(out, r);
     buf_puts(out, "<h2>What was tried</h2>\n");
     put_steps(out, json_object_get(r, "steps"));
     buf_puts(out, "<h2>What it does to everything else</h2>\n");

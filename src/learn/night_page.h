@@ -8,5 +8,7 @@
 /* Appends the page of a night to out: what the night read, the gain of each step with its interval, the general
  * suites before and after, and the gains over all nights. CHIMERE_ENOENT: no such night. */
 int night_page(struct buf *out, const struct nights *n, int64_t night, struct err *e);
+/* Writes the energy of a night's record, and the money that it cost if the record has a price; "": not measured. */
+void night_energy_text(const json_t *record, char *out, size_t n);
 
 #endif

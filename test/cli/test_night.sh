@@ -21,7 +21,16 @@ db.commit()
 PY
 
 run=(run -m nano --db day.db -q -n 2 --steps engram)
-night "${run[@]}" --dry-run >dry
+refuses 2 'such as 0.25 EUR/kWh' night "${run[@]}" --price cheap
+refuses 2 'such as 0.25 EUR/kWh' night "${run[@]}" --price '0.25 EUR<b>'
+energy=()
+if [ -r "${FAKE_NVML:-}" ]; then # a stand-in for NVIDIA's library: a night without a counter has no energy to pay
+    mkdir lib
+    ln -s "$FAKE_NVML" lib/libnvidia-ml.so.1
+    energy=(env "LD_LIBRARY_PATH=$PWD/lib")
+fi
+"${energy[@]}" "$CHIMERE" night "${run[@]}" --night-dir nights --price '7.2 EUR/kWh' --dry-run >dry
+[ -z "${energy[*]}" ] || grep -q 'energy    .* kWh, .* EUR at 7.2 EUR per kWh' dry || fail "energy: $(cat dry)"
 grep -q 'engram .*promoted: ' dry || fail "dry run: $(cat dry)"
 night status | grep -q 'nothing was promoted' || fail "a dry run changed what serves"
 night "${run[@]}" >first
@@ -34,6 +43,19 @@ grep -q '<svg' page.html && grep -q 'Something better was promoted' page.html ||
 if grep -qE '<script|https?://[^w]' page.html; then fail "the page asks for something"; fi
 python3 -c 'import html.parser; p = html.parser.HTMLParser(); p.feed(open("page.html").read())'
 night status | grep -q 'serving   night 1' || fail "status: $(night status)"
+# energy and money: 7.2 MJ are 2 kWh
+mkdir paid
+cp -r nights paid/
+python3 - <<'PY'
+import json
+name = "paid/nights/nights/000001.json"
+r = json.load(open(name))
+r.update(joules=7.2e6, price={"per_kwh": 0.3, "currency": "<EUR"})
+json.dump(r, open(name, "w"))
+PY
+"$CHIMERE" night report --night-dir paid/nights | grep -q 'energy    2 kWh, 0.6 <EUR at 0.3 <EUR per kWh' || fail "money: $(cat paid/nights/nights/*)"
+"$CHIMERE" night report --night-dir paid/nights --html paid.html
+grep -q '2 kWh, 0.6 &lt;EUR at' paid.html || fail "money on the page: $(cat paid.html)"
 "$CHIMERE" engram verify nights/live/night.engram >/dev/null
 "$CHIMERE" run -m nano -q --temp 0 --engram nights/live/night.engram 'Where does Miravik live?' >answer
 grep -q 'Venn' answer || fail "what was learned: $(cat answer)"

@@ -27,7 +27,7 @@ before(async () => {
         const bytes = `table of night ${n}`;
         const hash = createHash("sha256").update(bytes).digest("hex");
         writeFileSync(join(night, "objects", hash), bytes);
-        writeFileSync(join(night, "nights", `00000${n}.json`), JSON.stringify({ night: n, parent: n - 1, at: 1700000000 + n, model: "nano", promoted: n < 3, joules: 3600 * n,
+        writeFileSync(join(night, "nights", `00000${n}.json`), JSON.stringify({ night: n, parent: n - 1, at: 1700000000 + n, model: "nano", promoted: n < 3, joules: 3600 * n, price: { per_kwh: 250, currency: "EUR" },
             read: { answers: 40, learned: 20, held_out: 12, below_worth: 5, duplicates: 2, secrets_masked: 1 },
             steps: [{ name: "engram", about: "accepted answers, as an n-gram table", promoted: n < 3, target }, { name: "lora", about: "style", promoted: false, why, target: { ...target, gain: 0.001, low: -0.01, high: 0.012 } }],
             gate: { total: { n: 80, a: 0.55 + n / 100, b: 0.6 + n / 100, p: 0.2 }, skills: skills(0.5 + n / 50) }, artefacts: { "night.engr": hash } }));
@@ -159,6 +159,7 @@ test("insight: figures of now, requests, a decision step by step, a night rolled
     await page.getByRole("button", { name: "Report of night 2" }).click();
     const report = page.getByRole("dialog", { name: "Night 2" });
     await report.getByRole("img", { name: "engram: 4.76 % (2.38 to 9.52)" }).waitFor();
+    await report.getByText("0.002 kWh · 0.5 EUR").waitFor();
     await report.getByText("40 answers were read: 20 to learn from, 12 held out").waitFor();
     await report.getByText("Why not: no gain that 23 held-out answers show").waitFor();
     assert.deepEqual(await report.getByRole("row", { name: /code/ }).getByRole("cell").allInnerTexts(), ["70 %", "60 %"]);
@@ -177,6 +178,7 @@ test("the report of a night in French, with its reasons", async () => {
     await page.getByRole("button", { name: "Rapport de la nuit 1" }).click();
     const report = page.getByRole("dialog", { name: "Nuit 1" });
     await report.getByText("aucun gain visible sur 23 réponses réservées : 0,0012 nats par jeton").waitFor();
+    await report.getByText("0,001 kWh · 0,25 EUR").waitFor();
     await report.getByText("les réponses acceptées, en table de n-grammes").waitFor();
     const words = await report.innerText();
     assert.doesNotMatch(words, /held|answers|promoted|refused|per token|interval of/);

@@ -8,6 +8,7 @@
 
 #include "base/os/energy.h"
 #include "base/str.h"
+#include "cli/args/price_args.h"
 #include "cli/args/bench_args.h"
 #include "cli/cli.h"
 #include "cli/args/model_args.h"
@@ -66,16 +67,6 @@ struct cost {
     /* per day */
     double busy_s, busy_kwh, idle_kwh, rest_kwh;
 };
-
-/* Parses "0.25" or "0.25/kWh". */
-static int read_price(struct cost *k, const char *text, struct err *e) {
-    char *end;
-    k->price = strtod(text, &end);
-    if (end == text || !(k->price >= 0 && k->price < 1e6) || (*end && strcmp(end, "/kWh") != 0))
-        return err_set(e, CHIMERE_EINVAL,
-                       "--price: expected a number and /kWh, such as 0.25/kWh, got '%.40s'", text);
-    return 0;
-}
 
 static double board_watts(const char *name) {
     for (size_t i = 0; i < sizeof boards / sizeof *boards; i++)
@@ -226,7 +217,7 @@ static void print_text(const struct cost *k) {
 static int cost_run(struct cost *k, const struct cfg *c, struct err *e) {
     bool is_given = cfg_is_set(c, "watts") && cfg_is_set(c, "speed") &&
                     cfg_is_set(c, "prefill-speed") && cfg_is_set(c, "idle-watts");
-    int rc = read_price(k, cfg_str(c, "price"), e);
+    int rc = price_args_read("price", cfg_str(c, "price"), &k->price, NULL, e);
     k->n_request = (double)cfg_int(c, "requests");
     k->n_prompt = (double)cfg_int(c, "prompt");
     k->n_answer = (double)cfg_int(c, "gen");

@@ -15,6 +15,7 @@
 #include "cli/night_schedule.h"
 #include "cli/night_simulate.h"
 #include "cli/args/odo_args.h"
+#include "cli/args/price_args.h"
 #include "eval/harness.h"
 #include "learn/data/export.h"
 #include "learn/forget.h"
@@ -50,6 +51,8 @@ const struct cfg_opt night_options[] = {
      "share of the conversations of serve --night that try what is promoted for a day, such as "
      "10%; "
      "0: no trial"},
+    {"price", 0, CFG_STR, "P", NULL, 0, 0, NULL,
+     "run: price of a kilowatt-hour, such as 0.25EUR/kWh; the report shows what the night cost"},
     {"seed", 0, CFG_INT, "N", "1", 0, 1 << 30, NULL, "of a night's random choices"},
     {"parallel", 0, CFG_INT, "N", "8", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print records as JSON"},
@@ -155,6 +158,9 @@ static void print_record(const json_t *r) {
     if (json_object_get(total, "detectable"))
         printf("            a fall of %.1f points would be seen in four of five nights\n",
                100 * real(total, "detectable"));
+    char energy[128];
+    night_energy_text(r, energy, sizeof energy);
+    if (*energy) printf("  energy    %s\n", energy);
     const json_t *canary = json_object_get(r, "canary");
     if (canary)
         printf("  canary    %.3g %% of the conversations: %s\n", 100 * real(canary, "share"),
@@ -181,12 +187,14 @@ static int run(const struct cfg *c, struct err *e) {
     struct store *store = NULL;
     struct nights *nights = NULL;
     json_t *items = json_array(), *record = NULL;
-    double budget = 0, canary = 0;
-    char pipelines[NIGHTS_MAX_PATH];
+    double budget = 0, canary = 0, price = 0;
+    char pipelines[NIGHTS_MAX_PATH], currency[PRICE_CURRENCY];
     int32_t n_seq = (int32_t)cfg_int(c, "parallel");
     int rc = items ? engram_args_duration("budget", cfg_str(c, "budget"), &budget, e)
                    : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = night_share("canary", cfg_str(c, "canary"), &canary, e);
+    if (!rc && cfg_str(c, "price"))
+        rc = price_args_read("price", cfg_str(c, "price"), &price, currency, e);
     if (!rc) rc = night_items(items, (size_t)cfg_int(c, "suite-items"), e);
     if (!rc) rc = odo_args_store(c, &store, e);
     if (!rc) rc = nights_open(&nights, cfg_str(c, "night-dir"), NIGHTS_WRITE, e);
@@ -208,6 +216,8 @@ static int run(const struct cfg *c, struct err *e) {
                                        .least_worth = cfg_float(c, "least-worth"),
                                        .dry_run = cfg_bool(c, "dry-run"),
                                        .canary = canary,
+                                       .kwh_price = price,
+                                       .currency = cfg_str(c, "price") ? currency : NULL,
                                        .seed = (uint64_t)cfg_int(c, "seed"),
                                        .goes_on = goes_on,
                                        .say = cfg_bool(c, "quiet") ? NULL : say};

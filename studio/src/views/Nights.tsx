@@ -44,6 +44,7 @@ interface Night {
     gate?: { total?: Suite; skills?: Suite[] };
     canary?: { share: number; result: string; trial?: Votes; current?: Votes };
     joules?: number;
+    price?: { per_kwh: number; currency: string };
 }
 interface List {
     current: number;
@@ -53,6 +54,8 @@ interface List {
 const percent = (n: number) => `${number(100 * n, 1)} %`;
 const aboutOf = (s: Step) => named("night.about", s.name, s.about ?? "");
 const unitOf = (x: Target) => named("unit", x.unit || "nats per token");
+const spent = (n: Night) =>
+    n.joules ? [t("night.kwh", { n: number(n.joules / 3.6e6, 4) }), n.price ? `${number((n.joules / 3.6e6) * n.price.per_kwh, 4)} ${n.price.currency}`.trim() : ""] : [];
 const wh = (joules: number) => `${number(joules / 3600, joules < 36000 ? 2 : 0)} Wh`;
 
 // ---- over all nights
@@ -167,7 +170,7 @@ function Report({ night, close }: { night: Night; close: () => void }) {
     return (
         <Dialog title={t("night.name", { n: night.night })} close={close} kind="wide">
             <div class="report">
-                <p class="quiet">{[night.at ? when(night.at * 1000) : "", night.model ?? "", night.joules ? wh(night.joules) : ""].filter(Boolean).join(" · ")}</p>
+                <p class="quiet">{[night.at ? when(night.at * 1000) : "", night.model ?? "", ...spent(night)].filter(Boolean).join(" · ")}</p>
                 <p><strong class={night.promoted ? "good" : undefined}>{t(night.promoted ? "night.better" : "night.same")}</strong></p>
                 {r ? <p>{t("night.read", { answers: number(r.answers ?? 0), learned: number(r.learned ?? 0), held: number(r.held_out ?? 0), below: number(r.below_worth ?? 0), same: number(r.duplicates ?? 0), secrets: number(r.secrets_masked ?? 0) })}</p> : null}
                 <h3>{t("night.tried")}</h3>
