@@ -3,8 +3,9 @@
  * For headers of untrusted files and for vocabularies, for which the tree of jansson is too large. No allocation, bounded
  * depth, one pass over the bytes. With jansson, a hostile header of 99 MB (an array of empty objects, below the limit of
  * safetensors.h) takes 7.1 GB and 11 s, here no heap and 0.24 s. A tokenizer.json of 10 MB with 150,000 tokens and
- * 300,000 pairs takes 95 MB and 0.49 s, here 0.03 s. Strict (RFC 8259): UTF-8, no comments, no trailing commas. The first error is
- * sticky; every later call returns false. */
+ * 300,000 pairs takes 95 MB and 0.49 s, here 0.03 s.
+ *
+ * Strict (RFC 8259): UTF-8, no comments, no trailing commas. The first error is sticky; every later call returns false. */
 #ifndef CHIMERE_FORMAT_JSON_SCAN_H
 #define CHIMERE_FORMAT_JSON_SCAN_H
 
