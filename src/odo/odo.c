@@ -74,6 +74,7 @@ static void run_fini(struct odo_run *r) {
     pipeline_release(r->set);
     json_decref(r->skill_tool.spec);
     mem_free(r->owner);
+    mem_free(r->documents);
     mem_free(r->fact);
     buf_fini(&r->memory);
     mem_free(r->question);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "odo/memory.h"
+#include "store/doc_scope.h"
 #include "odo/odo_enrich_impl.h"
 
 static int find_persona(struct odo_run *r, struct err *e) {
@@ -73,13 +74,23 @@ static void recall(struct odo_run *r) {
     odo_count(r->odo, ODO_MEMORY, clock_ms_since(start), rc != 0);
 }
 
+static int find_documents(struct odo_run *r, struct err *e) {
+    const char *name = r->wish.collection ? r->wish.collection : r->d.pipeline->collection;
+    char scope[STORE_DOC_SCOPE_BYTES];
+    int rc = store_doc_scope(r->owner, name, scope, e);
+    if (!rc && !(r->documents = mem_strdup(scope)))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    return rc;
+}
+
 int odo_context(struct odo_run *r, struct err *e) {
     char owner[MEMORY_MAX_OWNER];
     const char *fact;
     size_t n;
     memory_owner(r->request->owner, r->request->user, owner);
     if (!(r->owner = mem_strdup(owner))) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    int rc = find_persona(r, e);
+    int rc = find_documents(r, e);
+    if (!rc) rc = find_persona(r, e);
     if (!rc) rc = find_skill(r, e);
     int policy = r->wish.memory >= 0 ? r->wish.memory : r->d.pipeline->memory;
     if (rc || policy == PIPELINE_MEMORY_NEVER || !r->odo->p.store) return rc;

@@ -37,9 +37,8 @@ static int fetch_documents(struct part *p, struct err *e) {
     struct odo_run *r = p->run;
     struct buf query;
     query_write(&query, r->request->messages, r->question);
-    const char *collection = r->wish.collection ? r->wish.collection : r->d.pipeline->collection;
     struct docs_hits h;
-    int rc = docs_search(r->odo->p.docs, query.n ? query.p : r->question, collection, ODO_N_HIT,
+    int rc = docs_search(r->odo->p.docs, query.n ? query.p : r->question, r->documents, ODO_N_HIT,
                          p->deadline_ns, r->cancelled, &h, e);
     if (query.n && strcmp(query.p, r->question))
         json_object_set_new(p->said, "query", json_string(query.p));

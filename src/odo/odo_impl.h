@@ -106,12 +106,13 @@ struct odo_run {
     struct odo_decision d;
     char *question;            /* owned: the last user message's text */
     char *owner, *fact;        /* owned: whose memory to use; the fact to remember, or NULL */
+    char *documents;           /* owned: scope of the documents to read (store/doc_scope.h) */
     const char *persona;       /* view into set: text, or NULL */
     const struct skill *skill; /* view into set: the chosen one, or NULL */
     struct tool skill_tool;    /* spec is owned: the skill's command; NULL: the skill has none */
     struct buf memory;         /* lines about the user, for the prompt */
-    bool recalled_tainted, keep_talk;
-    bool reads_facts;          /* the model reads the question for facts after the answer */
+    /* reads_facts: the model reads the question for facts after the answer */
+    bool recalled_tainted, keep_talk, reads_facts;
     struct request bounded;    /* the client's request with a token limit; members are borrowed */
     struct repeat repeat;      /* for a direct answer */
     bool looped;               /* an answer was cut because it repeated itself */
@@ -129,12 +130,11 @@ struct odo_run {
     json_t *sources;  /* owned: [{n, title, where, from, to}] */
     /* owned: [{name, arguments, text, rc, lasts}], finished tool calls; NULL: none yet */
     json_t *ran;
-    struct buf source_text;     /* the block of sources for the prompt */
-    const char *missing;        /* view: name of a part that failed; NULL: none */
-    json_t *shots;              /* owned: [{id, question, answer, nearness}], nearest first */
-    struct engram_table *table; /* owned: table of the fetched texts; NULL: none */
-    bool tainted;               /* messages contain untrusted text */
-    bool tainted_local;
+    struct buf source_text;      /* the block of sources for the prompt */
+    const char *missing;         /* view: name of a part that failed; NULL: none */
+    json_t *shots;               /* owned: [{id, question, answer, nearness}], nearest first */
+    struct engram_table *table;  /* owned: table of the fetched texts; NULL: none */
+    bool tainted, tainted_local; /* messages contain untrusted text */
     struct taint_text said;      /* hash state of this choice's answer */
     struct taint_text *all_said; /* view: belongs to the whole run, also in an agent's part */
     struct cite cite;            /* for this choice's answer */

@@ -127,6 +127,7 @@ static void begin(struct odo_run *r, struct outcome *o, int32_t share, const str
                                .question = r->question,
                                .table = r->table,
                                .owner = r->owner,
+                               .documents = r->documents,
                                .skill = r->skill,
                                .skill_tool = r->skill_tool,
                                .keep_talk = r->keep_talk,

@@ -216,7 +216,7 @@ static int job_begin(struct odo_run *r, const struct odo_round *round, const jso
     const struct tool *t = odo_tool(r, j->name);
     j->tool = t && t != &r->skill_tool && !wanted(r, round, t) ? NULL : t;
     j->env.found = json_array();
-    j->env.collection = r->wish.collection ? r->wish.collection : r->d.pipeline->collection;
+    j->env.documents = r->documents;
     if (!(j->key = canonical(j->arguments)) || !j->env.found) return CHIMERE_ENOMEM;
     if (j->tool) j->first = made_before(r, j->name, j->key);
     return 0;

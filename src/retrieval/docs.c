@@ -15,6 +15,7 @@
 #include "tools/tool.h"
 #include "retrieval/words.h"
 #include "store/doc.h"
+#include "store/doc_scope.h"
 
 enum { POOL = 40, COUNT_MOST = 5000 };
 #define MIN_COVERAGE                                                                               \
@@ -436,7 +437,7 @@ static void judge(struct docs *d, const struct words *w, const struct ranking *v
     if (out->coverage < MIN_COVERAGE && !out->strong) docs_hits_fini(out);
 }
 
-int docs_search(struct docs *d, const char *question, const char *collection, int32_t k,
+int docs_search(struct docs *d, const char *question, const char *scope, int32_t k,
                 int64_t deadline_ns, _Atomic bool *cancelled, struct docs_hits *out,
                 struct err *e) {
     *out = (struct docs_hits){0};
@@ -448,11 +449,12 @@ int docs_search(struct docs *d, const char *question, const char *collection, in
     struct buf b;
     buf_init(&b, 8192);
     expression(&b, &w);
+    scope = store_doc_narrow(d->store, scope);
     int rc = b.failed ? err_set(e, CHIMERE_ENOMEM, "out of memory")
-                      : store_doc_match(d->store, b.p, collection, POOL, add_match, &text, e);
+                      : store_doc_match(d->store, b.p, scope, POOL, add_match, &text, e);
     buf_fini(&b);
     if (!rc && cancelled && *cancelled) rc = err_set(e, CHIMERE_ECANCELLED, "cancelled");
-    if (!rc) add_vectors(d, question, collection, deadline_ns, &vectors, out);
+    if (!rc) add_vectors(d, question, scope, deadline_ns, &vectors, out);
     if (!rc) rc = candidates(d, &text, &vectors, out, e);
     if (k > DOCS_MAX_HITS) k = DOCS_MAX_HITS;
     if (!rc) judge(d, &w, &vectors, k, out);
@@ -468,8 +470,9 @@ int docs_search(struct docs *d, const char *question, const char *collection, in
 static int run_tool(void *ud, const json_t *args, struct tool_env *env, struct buf *out,
                     struct err *e) {
     struct docs_hits h;
-    int rc = docs_search(ud, json_string_value(json_object_get(args, "query")), env->collection, 5,
-                         env->deadline_ns, env->cancelled, &h, e);
+    int rc = docs_search(ud, json_string_value(json_object_get(args, "query")),
+                         env->documents ? env->documents : STORE_DOC_SHARED, 5, env->deadline_ns,
+                         env->cancelled, &h, e);
     if (rc) return rc;
     if (!h.n) buf_puts(out, "nothing found");
     for (int32_t i = 0; i < h.n; ++i) env->tainted |= !h.v[i].trusted;

@@ -80,8 +80,8 @@ struct docs_hits {
 /* Returns "bm25 alone", "bm25+vectors", "bm25+vectors+reranker", ... */
 const char *docs_ranking(const struct docs_hits *h);
 /* Finds the k best passages that are worth showing; none if the coverage is too low for them to be about the
- * question. deadline_ns 0: no deadline. cancelled may be NULL. */
-int docs_search(struct docs *d, const char *question, const char *collection, int32_t k,
+ * question. scope: what the caller may read (store/doc_scope.h). deadline_ns 0: no deadline. cancelled may be NULL. */
+int docs_search(struct docs *d, const char *question, const char *scope, int32_t k,
                 int64_t deadline_ns, _Atomic bool *cancelled, struct docs_hits *out, struct err *e);
 void docs_hits_fini(struct docs_hits *h);
 /* Adds the tool "documents". */

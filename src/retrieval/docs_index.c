@@ -20,6 +20,7 @@
 #include "retrieval/docs_refresh.h"
 #include "retrieval/extract_impl.h"
 #include "store/doc.h"
+#include "store/doc_scope.h"
 #include "store/doc_root.h"
 
 struct known { /* a file in the index */
@@ -464,7 +465,8 @@ int docs_remove(struct docs *d, const char *name, const char *collection, int32_
     if (!rc) rc = remove_below(&j, name);
     if (!rc && !r.n_removed && realpath(name, real)) rc = remove_below(&j, real);
     if (!rc && !r.n_removed)
-        rc = err_set(e, CHIMERE_ENOENT, "name: there is no '%.80s' in '%.64s'", name, collection);
+        rc = err_set(e, CHIMERE_ENOENT, "name: there is no '%.80s' in '%.64s'", name,
+                     store_doc_shown(collection));
     *n_removed = r.n_removed;
     free_known(&j);
     return rc;

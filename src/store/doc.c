@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "store/store_impl.h"
+#include "store/doc_scope_impl.h"
 
 static const char doing[] = "write documents";
 
@@ -78,7 +78,8 @@ int store_doc_put(struct store *s, const struct store_doc *d, const struct store
     if (n > STORE_MAX_CHUNKS)
         return err_set(e, CHIMERE_ELIMIT, "%s: expected at most %d chunks, got %d", d->path,
                        STORE_MAX_CHUNKS, n);
-    int rc = store_transaction(s, doing, e);
+    int rc = store_doc_check_quota(s, d->collection, n, e);
+    if (!rc) rc = store_transaction(s, doing, e);
     if (rc) return rc;
     rc = remove_file(s, d->collection, d->path, e);
     struct sql_stmt *st = NULL;
@@ -111,17 +112,18 @@ int store_doc_remove(struct store *s, const char *collection, const char *path, 
     return rc ? rc : store_transaction_end(s, remove_file(s, collection, path, e), doing, e);
 }
 
-int store_doc_list(struct store *s, const char *collection,
+int store_doc_list(struct store *s, const char *scope,
                    int (*each)(void *ud, const struct store_doc *d), void *ud, struct err *e) {
-    return store_doc_page(s, collection, NULL, each, ud, e);
+    return store_doc_page(s, scope, NULL, each, ud, e);
 }
 
-int store_doc_page(struct store *s, const char *collection, const struct store_doc_place *after,
+int store_doc_page(struct store *s, const char *scope, const struct store_doc_place *after,
                    int (*each)(void *ud, const struct store_doc *d), void *ud, struct err *e) {
     struct sql_stmt *st;
+    char before[STORE_DOC_SCOPE_BYTES];
     int code = store_begin(s, Q_DOC_LIST, &st, e), rc, stop = 0;
     if (code) return code;
-    sql_bind_text(st, 1, collection);
+    store_doc_bind(st, 1, 4, scope, before);
     sql_bind_text(st, 2, after ? after->collection : NULL);
     sql_bind_text(st, 3, after ? after->path : NULL);
     while ((rc = sql_step(st)) == SQL_ROW && !stop) {
@@ -154,13 +156,14 @@ static int send(struct sql_stmt *st, int (*each)(void *, const struct store_chun
     return each(ud, &c);
 }
 
-int store_doc_match(struct store *s, const char *expression, const char *collection, int32_t k,
+int store_doc_match(struct store *s, const char *expression, const char *scope, int32_t k,
                     int (*each)(void *ud, const struct store_chunk *c), void *ud, struct err *e) {
     struct sql_stmt *st;
+    char before[STORE_DOC_SCOPE_BYTES];
     int code = store_begin(s, Q_DOC_MATCH, &st, e), rc, stop = 0;
     if (code) return code;
     sql_bind_text(st, 1, expression);
-    sql_bind_text(st, 2, collection);
+    store_doc_bind(st, 2, 4, scope, before);
     sql_bind_int64(st, 3, k);
     while ((rc = sql_step(st)) == SQL_ROW && !stop) stop = send(st, each, ud);
     code = store_end(s, st, rc, e);
@@ -209,12 +212,13 @@ int64_t store_doc_passages(struct store *s, struct err *e) {
     return one_integer(s, Q_DOC_PASSAGES, e);
 }
 
-int store_doc_vectors(struct store *s, const char *collection, int64_t embedder,
+int store_doc_vectors(struct store *s, const char *scope, int64_t embedder,
                       int (*each)(void *ud, const struct store_chunk *c), void *ud, struct err *e) {
     struct sql_stmt *st;
+    char before[STORE_DOC_SCOPE_BYTES];
     int code = store_begin(s, Q_DOC_VECTORS, &st, e), rc, stop = 0;
     if (code) return code;
-    sql_bind_text(st, 1, collection);
+    store_doc_bind(st, 1, 3, scope, before);
     sql_bind_int64(st, 2, embedder);
     while ((rc = sql_step(st)) == SQL_ROW && !stop) {
         struct store_chunk c = {.id = sql_int64(st, 0)};

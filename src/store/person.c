@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "store/store_impl.h"
+#include "store/doc_scope_impl.h"
 
 enum { MAX_OWNER = 1024 };
 
@@ -64,6 +64,20 @@ static int change(struct store *s, const char *sql, const struct whose *w, int64
     return code;
 }
 
+/* Private documents, which are stored under names that begin with the owner. */
+static int remove_documents(struct store *s, const struct store_person *p, int64_t *n,
+                            struct err *e) {
+    char from[MAX_OWNER + 4], before[MAX_OWNER + 4];
+    const char *user = p->user ? p->user : "";
+    int64_t n_file = 0;
+    snprintf(from, sizeof from, "\001%s%s%s\001", p->owner, p->user ? "\t" : "", user);
+    snprintf(before, sizeof before, "\001%s%s%s", p->owner, p->user ? "\t" : "\n", user);
+    if (p->user) snprintf(before, sizeof before, "\001%s\t%s\002", p->owner, user);
+    int rc = store_doc_drop_range(s, from, before, &n_file, e);
+    *n += n_file;
+    return rc;
+}
+
 static int remove_rows(struct store *s, const struct store_person *p, int64_t *n, struct err *e) {
     char owner[MAX_OWNER], from[MAX_OWNER], before[MAX_OWNER];
     snprintf(owner, sizeof owner, "%s%s%s", p->owner, p->user ? "\t" : "", p->user ? p->user : "");
@@ -76,6 +90,7 @@ static int remove_rows(struct store *s, const struct store_person *p, int64_t *n
     for (size_t i = 0; !rc && i < sizeof of_owner / sizeof *of_owner; i++)
         rc = change(s, of_owner[i].sql, &w, of_owner[i].counts ? n : NULL, e);
     if (!rc && p->user) rc = change(s, usage, &all, NULL, e);
+    if (!rc && *p->owner) rc = remove_documents(s, p, n, e);
     w.number = p->key_id;
     if (!rc && *p->owner) rc = change(s, requests, &w, n, e);
     w.number = (int64_t)p->state_hash;
@@ -90,6 +105,7 @@ static int remove_rows(struct store *s, const struct store_person *p, int64_t *n
 static int overwrite(struct store *s, bool *done, struct err *e) {
     static const char sql[] =
         "INSERT INTO odo_memory_fts(odo_memory_fts) VALUES('rebuild');"
+        "INSERT INTO doc_fts(doc_fts) VALUES('rebuild');"
         "INSERT INTO conversation_fts(conversation_fts) VALUES('rebuild');VACUUM";
     struct sql_stmt *st = NULL;
     *done = false;

@@ -20,7 +20,7 @@ struct store_forgotten {
     bool is_overwritten;
 };
 
-/* Deletes answers and their alternatives, memories, personas, conversations, answers of /v1/responses, requests and saved
+/* Deletes answers and their alternatives, memories, private documents, personas, conversations, answers of /v1/responses, requests and saved
  * states, in one transaction. Then rewrites the file, so that freed pages contain no data. */
 int store_person_forget(struct store *s, const struct store_person *p, struct store_forgotten *out,
                         struct err *e);

@@ -35,8 +35,8 @@ struct tool_env {            /* environment of one request */
     const char *const
         *confirmed; /* names of tools that the user allows after untrusted text [n_confirmed] */
     size_t n_confirmed;
-    const char *collection; /* collection of documents; NULL: all */
-    const char *owner;      /* whose memory is used; NULL: MEMORY_LOCAL */
+    const char *documents; /* scope of documents (store/doc_scope.h); NULL: the shared ones */
+    const char *owner;     /* whose memory is used; NULL: MEMORY_LOCAL */
     /* results of a search, for the client: [{"url", "title"}]; NULL: not wanted */
     json_t *found;
     /* Shows text to the user while the tool runs. Called on the tool's thread; NULL: not wanted. */

@@ -20,6 +20,7 @@
 #include "store/copy.h"
 #include "store/decision.h"
 #include "store/doc.h"
+#include "store/doc_scope.h"
 #include "store/example.h"
 #include "store/job.h"
 #include "store/memory.h"
@@ -506,6 +507,81 @@ static void documents_are_found_by_words(void **state) {
     store_close(s);
 }
 
+static int count_chunk(void *ud, const struct store_chunk *c) {
+    (void)c;
+    ++*(int *)ud;
+    return 0;
+}
+
+/* What an owner reads without and with a collection: by list, by words, by vectors. */
+static void reads(struct store *s, const char *owner, const char *collection, const char *want) {
+    char scope[STORE_DOC_SCOPE_BYTES], names[256] = "";
+    struct err e = {0};
+    int n = 0, by_words = 0, by_vectors = 0;
+    if (store_doc_scope(owner, collection, scope, &e)) fail_msg("%s", e.text);
+    assert_int_equal(store_doc_list(s, scope, see_doc, names, &e), 0);
+    assert_string_equal(names, want);
+    for (const char *p = want; *p; p++) n += *p == ' ';
+    assert_int_equal(store_doc_match(s, "\"otter\"", scope, 99, count_chunk, &by_words, &e), 0);
+    assert_int_equal(store_doc_vectors(s, scope, 9, count_chunk, &by_vectors, &e), 0);
+    assert_int_equal(by_words, n);
+    assert_int_equal(by_vectors, n);
+}
+
+static void private_documents_belong_to_their_owner(void **state) {
+    static const char *const owners[] = {"key-a", "key-a\tann", "key-a\tann2", "key-ab", "z"};
+    static const char *const bad[] = {"my:", "chat:", "\001", "\001key-a\001my:x", "a\tb"};
+    static const float v[] = {1, 2};
+    const struct store_chunk c = {.text = "otters", .heading = "", .vec = v, .n_vec = 2};
+    struct store_forgotten gone;
+    char scope[STORE_DOC_SCOPE_BYTES], path[8];
+    struct store_doc d = {.collection = "all", .path = "s", .title = "", .embedder = 9};
+    struct err e = {0};
+    (void)state;
+    struct store *s = open_ok(fresh("scopes"));
+    assert_int_equal(store_doc_put(s, &d, &c, 1, &e), 0);
+    d.collection = scope, d.path = path;
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < 2; k++) {
+            snprintf(path, sizeof path, "%d%c", i, "mc"[k]);
+            assert_int_equal(store_doc_scope(owners[i], k ? "chat:1" : "my:1", scope, &e), 0);
+            if (store_doc_put(s, &d, &c, 1, &e)) fail_msg("%s", e.text);
+        }
+    for (int i = 0; i < 5; i++) {
+        char own[16], all[16], chat[16];
+        snprintf(own, sizeof own, "%dm ", i), snprintf(chat, sizeof chat, "%dc ", i);
+        snprintf(all, sizeof all, "%dm s ", i);
+        reads(s, owners[i], NULL, all);
+        reads(s, owners[i], "my:1", own);
+        reads(s, owners[i], "chat:1", chat);
+        reads(s, owners[i], "my:2", "");
+        reads(s, owners[i], "all", "s ");
+        assert_int_equal(store_doc_scope(owners[i], bad[i], scope, &e), CHIMERE_EINVAL);
+    }
+    reads(s, "key-a\tann\001my:1", NULL, "s "); /* a user's name imitates a prefix */
+    reads(s, "nobody", NULL, "s ");
+    assert_int_equal(store_doc_scope("key-a\tx\001y", "my:1", scope, &e), CHIMERE_EINVAL);
+    assert_int_equal(store_doc_scope("key-a", NULL, scope, &e), 0);
+    assert_ptr_equal(store_doc_narrow(s, scope), scope);
+    assert_int_equal(store_doc_scope("nobody", NULL, scope, &e), 0);
+    assert_string_equal(store_doc_narrow(s, scope), STORE_DOC_SHARED);
+
+    assert_int_equal(store_doc_scope("key-ab", "chat:1", scope, &e), 0);
+    assert_int_equal(store_doc_drop(s, scope, &e), 0);
+    reads(s, "key-ab", "chat:1", "");
+    reads(s, "key-ab", NULL, "3m s ");
+    struct store_person who = {.owner = "key-a", .user = "ann"};
+    assert_int_equal(store_person_forget(s, &who, &gone, &e), 0);
+    assert_int_equal(gone.n_row, 2);
+    reads(s, "key-a\tann", NULL, "s ");
+    reads(s, "key-a\tann2", NULL, "2m s ");
+    who.user = NULL;
+    assert_int_equal(store_person_forget(s, &who, &gone, &e), 0);
+    assert_int_equal(gone.n_row, 4);
+    assert_int_equal(store_doc_count(s, "\"otter\"", 99, &e), 4); /* s, 3m, 4m, 4c */
+    store_close(s);
+}
+
 static int take_memory(void *ud, const struct store_memory *m) {
     char line[96];
     snprintf(line, sizeof line, "%s%s%s;", m->text, m->pinned ? "!" : "", m->tainted ? "?" : "");
@@ -898,6 +974,7 @@ int main(void) {
         cmocka_unit_test(states_are_listed_by_use),
         cmocka_unit_test(old_records_are_deleted),
         cmocka_unit_test(documents_are_found_by_words),
+        cmocka_unit_test(private_documents_belong_to_their_owner),
         cmocka_unit_test(memories_belong_to_their_owner),
         cmocka_unit_test(answers_belong_to_their_owner_and_age),
         cmocka_unit_test(examples_are_replaced_by_question),

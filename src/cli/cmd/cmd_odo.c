@@ -18,6 +18,7 @@
 #include "serve/serve.h"
 #include "store/decision.h"
 #include "store/doc.h"
+#include "store/doc_scope.h"
 
 const struct cfg_opt odo_options[] = {
     MODEL_OPTIONS,
@@ -276,11 +277,21 @@ static int calibrate(const struct cfg *c, struct err *e) {
                                  : with_local(c, n, calibrate_with, e);
 }
 
+/* Writes the collection or the scope that a command names: that of the user on this machine. */
+static int scope_of(const struct cfg *c, const char *fallback, char out[STORE_DOC_SCOPE_BYTES],
+                    struct err *e) {
+    char owner[MEMORY_MAX_OWNER];
+    const char *name = cfg_str(c, "collection");
+    memory_owner(NULL, NULL, owner);
+    return store_doc_scope(owner, name ? name : fallback, out, e);
+}
+
 static int index_paths(const struct cfg *c, struct err *e) {
     struct odo_rig r = {0};
-    const char *collection = cfg_str(c, "collection") ? cfg_str(c, "collection") : "default";
+    char collection[STORE_DOC_SCOPE_BYTES];
     if (!cfg_pos(c, 1)) return err_set(e, CHIMERE_EINVAL, "index: expected a folder or a file");
-    int rc = odo_rig_store(&r, c, e);
+    int rc = scope_of(c, "default", collection, e);
+    if (!rc) rc = odo_rig_store(&r, c, e);
     for (int i = 1; !rc && cfg_pos(c, i); ++i) {
         struct docs_report report;
         rc = docs_index(r.docs, cfg_pos(c, i), collection, &report, e);
@@ -299,9 +310,10 @@ static int index_paths(const struct cfg *c, struct err *e) {
 
 static int remove_documents(const struct cfg *c, struct err *e) {
     struct odo_rig r = {0};
-    const char *collection = cfg_str(c, "collection") ? cfg_str(c, "collection") : "default";
+    char collection[STORE_DOC_SCOPE_BYTES];
     if (!cfg_pos(c, 1)) return err_set(e, CHIMERE_EINVAL, "remove: expected a folder or a file");
-    int rc = odo_rig_store(&r, c, e);
+    int rc = scope_of(c, "default", collection, e);
+    if (!rc) rc = odo_rig_store(&r, c, e);
     for (int i = 1; !rc && cfg_pos(c, i); ++i) {
         int32_t n_removed;
         rc = docs_remove(r.docs, cfg_pos(c, i), collection, &n_removed, e);
@@ -313,14 +325,17 @@ static int remove_documents(const struct cfg *c, struct err *e) {
 
 static int print_doc(void *ud, const struct store_doc *d) {
     (void)ud;
-    printf("%-12s %6d passages  %s  (%s)\n", d->collection, d->n_chunk, d->path, d->title);
+    printf("%-12s %6d passages  %s  (%s)\n", store_doc_shown(d->collection), d->n_chunk, d->path,
+           d->title);
     return 0;
 }
 
 static int documents(const struct cfg *c, struct err *e) {
     struct odo_rig r = {0};
-    int rc = odo_rig_store(&r, c, e);
-    if (!rc) rc = store_doc_list(r.store, cfg_str(c, "collection"), print_doc, NULL, e);
+    char scope[STORE_DOC_SCOPE_BYTES];
+    int rc = scope_of(c, NULL, scope, e);
+    if (!rc) rc = odo_rig_store(&r, c, e);
+    if (!rc) rc = store_doc_list(r.store, scope, print_doc, NULL, e);
     odo_rig_close(&r);
     return rc;
 }
@@ -328,9 +343,11 @@ static int documents(const struct cfg *c, struct err *e) {
 static int search(const struct cfg *c, struct err *e) {
     struct odo_rig r = {0};
     struct docs_hits h;
+    char scope[STORE_DOC_SCOPE_BYTES];
     if (!cfg_pos(c, 1)) return err_set(e, CHIMERE_EINVAL, "search: expected words");
-    int rc = odo_rig_store(&r, c, e);
-    if (!rc) rc = docs_search(r.docs, cfg_pos(c, 1), cfg_str(c, "collection"), 5, 0, NULL, &h, e);
+    int rc = scope_of(c, NULL, scope, e);
+    if (!rc) rc = odo_rig_store(&r, c, e);
+    if (!rc) rc = docs_search(r.docs, cfg_pos(c, 1), scope, 5, 0, NULL, &h, e);
     if (!rc) {
         printf("coverage %.2f, %s%s\n", h.coverage, docs_ranking(&h),
                docs_has_vectors(r.docs) ? "" : " (no --embedding-model, no --embedding-url)");

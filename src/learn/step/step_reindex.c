@@ -8,6 +8,7 @@
 #include "learn/step/night_step.h"
 #include "retrieval/docs_refresh.h"
 #include "store/doc.h"
+#include "store/doc_scope.h"
 
 enum { MAX_COLLECTIONS = 256, POLL_MS = 10 };
 
@@ -25,6 +26,7 @@ struct tasks {
 
 static int add_collection(void *ud, const struct store_doc *d) {
     struct tasks *t = ud;
+    if (store_doc_is_private(d->collection) && *d->path != '/') return 0; /* was uploaded */
     for (size_t i = 0; i < t->n; i++)
         if (!strcmp(t->v[i].collection, d->collection)) return 0;
     if (t->n == MAX_COLLECTIONS) return CHIMERE_ELIMIT;
@@ -37,7 +39,7 @@ static int add_collection(void *ud, const struct store_doc *d) {
 static int work(struct jobs_run *run, void *arg, struct err *e) {
     struct task *t = arg;
     int rc = docs_refresh(t->docs, t->collection, jobs_cancel_flag(run), &t->report, e);
-    jobs_progress(run, t->report.n_seen, t->report.n_seen, t->collection);
+    jobs_progress(run, t->report.n_seen, t->report.n_seen, store_doc_shown(t->collection));
     return rc;
 }
 

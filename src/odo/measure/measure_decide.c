@@ -4,6 +4,8 @@
 
 #include "base/mem.h"
 #include "eval/stats.h"
+#include "odo/memory.h"
+#include "store/doc_scope.h"
 #include "odo/decide/difficulty.h"
 #include "odo/measure/measure_impl.h"
 #include "odo/odo_enrich_impl.h"
@@ -106,7 +108,10 @@ static int find_hit(json_t *decision, const struct request *a, const json_t *ite
     if (!json_object_get(expect, "source") || !p->odo->p.docs) return 0;
     char *question = request_question(a->messages, &(bool){false});
     if (!question) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    int rc = docs_search(p->odo->p.docs, question, p->collection, ODO_N_HIT, 0, NULL, &h, e);
+    char owner[MEMORY_MAX_OWNER], scope[STORE_DOC_SCOPE_BYTES];
+    memory_owner(a->owner, a->user, owner);
+    int rc = store_doc_scope(owner, p->collection, scope, e);
+    if (!rc) rc = docs_search(p->odo->p.docs, question, scope, ODO_N_HIT, 0, NULL, &h, e);
     mem_free(question);
     if (rc) return rc;
     bool hit = false;

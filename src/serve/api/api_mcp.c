@@ -15,6 +15,7 @@
 #include "serve/api/api_odo.h"
 #include "serve/http/http_impl.h"
 #include "serve/api/json_out.h"
+#include "store/doc_scope.h"
 #include "text/chat/chat.h"
 
 enum { MAX_CALLS = 32 };
@@ -22,7 +23,7 @@ enum { MAX_CALLS = 32 };
 struct call {
     struct http_request *r; /* view */
     json_t *message;        /* owned */
-    char owner[MEMORY_MAX_OWNER];
+    char owner[MEMORY_MAX_OWNER], documents[STORE_DOC_SCOPE_BYTES];
     _Atomic bool cancelled;
 };
 
@@ -52,7 +53,8 @@ static void refuse(struct http_request *r, int status, int code, const char *tex
 static void *work(void *ud) {
     struct call *c = ud;
     struct server *s = c->r->s;
-    struct tool_env env = {.cancelled = &c->cancelled, .owner = c->owner};
+    struct tool_env env = {
+        .cancelled = &c->cancelled, .owner = c->owner, .documents = c->documents};
     send_json(c->r, 200, mcp_answer(odo_tools(s->p.odo), c->message, &env));
     --s->n_mcp_call;
     http_job_done(c->r); /* c may be freed from here on */
@@ -73,6 +75,7 @@ static void run_call(struct http_request *r, json_t *message) {
     c->r = r;
     c->message = message;
     memory_owner(http_owner(r), http_header(r, "X-User"), c->owner);
+    (void)store_doc_scope(c->owner, NULL, c->documents, NULL); /* cannot fail without a name */
     http_job_begin(r, &(struct http_job){.gone = gone, .free = free_call}, c);
     if (!pthread_create(&thread, NULL, work, c)) {
         pthread_detach(thread);

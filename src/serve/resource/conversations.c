@@ -6,10 +6,12 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
+#include "odo/odo.h"
 #include "serve/api/api.h"
 #include "serve/resource/conversations_impl.h"
 #include "serve/http/http_target.h"
 #include "serve/api/json_out.h"
+#include "store/doc_scope.h"
 
 enum {
     MAX_PAIRS = 16, /* metadata pairs; OpenAI's limit */
@@ -276,6 +278,15 @@ void conversations_change(struct http_request *r) {
     conversations_show(r, &c, rc, &e);
 }
 
+static int remove_documents(struct http_request *r, const struct conversation_call *c,
+                            struct err *e) {
+    struct store *s = r->s->p.odo ? odo_store(r->s->p.odo) : NULL;
+    char name[CONVERSATION_MAX_NAME + 8], scope[STORE_DOC_SCOPE_BYTES];
+    snprintf(name, sizeof name, STORE_DOC_CHAT "%s", c->name);
+    int rc = store_doc_scope(c->owner, name, scope, e);
+    return rc || !s ? rc : store_doc_drop(s, scope, e);
+}
+
 void conversations_remove(struct http_request *r) {
     struct conversation_call c;
     struct err e = {0};
@@ -283,6 +294,7 @@ void conversations_remove(struct http_request *r) {
     if (!conversations_call(r, &c)) return;
     struct store_conversation_key k = conversations_key(&c);
     int rc = store_conversation_remove(c.s, &k, &e);
+    if (!rc) rc = remove_documents(r, &c, &e);
     buf_init(&out, 4096);
     buf_puts(&out, "{\"id\":");
     json_out_string(&out, c.name);

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/str.h"
+#include "odo/memory.h"
 #include "odo/odo.h"
 #include "retrieval/docs.h"
 #include "retrieval/docs_put.h"
@@ -10,7 +12,9 @@
 #include "serve/http/http_impl.h"
 #include "serve/http/http_target.h"
 #include "serve/api/json_out.h"
+#include "store/conversation.h"
 #include "store/doc.h"
+#include "store/doc_scope.h"
 
 enum {
     MAX_NAME = 512,
@@ -42,16 +46,51 @@ static int name_of(struct http_request *r, const char **out, struct err *e) {
                          MAX_NAME);
 }
 
+static int scope_of(struct http_request *r, const char *name, char out[STORE_DOC_SCOPE_BYTES],
+                    struct err *e) {
+    char owner[MEMORY_MAX_OWNER];
+    memory_owner(http_owner(r), http_header(r, "X-User"), owner);
+    return store_doc_scope(owner, name, out, e);
+}
+
 /* Reads ?collection=NAME; if it is missing, uses fallback. */
-static int collection_of(struct http_request *r, const char *fallback, const char **out,
-                         struct err *e) {
-    *out = http_query(r, "collection");
-    if (!*out || !**out) *out = fallback;
-    return !*out || is_name(*out, MAX_COLLECTION)
-               ? 0
+static int collection_of(struct http_request *r, const char *fallback,
+                         char out[STORE_DOC_SCOPE_BYTES], struct err *e) {
+    const char *name = http_query(r, "collection");
+    if (!name || !*name) name = fallback;
+    return !name || is_name(name, MAX_COLLECTION)
+               ? scope_of(r, name, out, e)
                : err_set(e, CHIMERE_EINVAL, "collection: expected a name of at most %d bytes",
                          MAX_COLLECTION);
 }
+
+static int found(void *ud, const struct store_conversation *c) {
+    (void)ud, (void)c;
+    return 0;
+}
+
+/* Reads the collection that a request changes. Only administrators change shared ones; the documents of a
+ * conversation need the conversation, with which they are removed. */
+static int changed_of(struct http_request *r, char out[STORE_DOC_SCOPE_BYTES], struct err *e) {
+    char owner[MEMORY_MAX_OWNER];
+    int rc = collection_of(r, "default", out, e);
+    if (!rc && !store_doc_is_private(out) && !r->is_admin) {
+        err_set(e, CHIMERE_EREFUSED, "the collection '%.64s' is changed by administrators", out);
+        err_hint(e, "collection=my:NAME is your own");
+        return CHIMERE_EREFUSED;
+    }
+    const char *name = store_doc_shown(out);
+    if (rc || name == out || !str_starts(name, STORE_DOC_CHAT)) return rc;
+    memory_owner(http_owner(r), http_header(r, "X-User"), owner);
+    return store_conversation_find(serve_store(r->s), owner, name + strlen(STORE_DOC_CHAT), found,
+                                   NULL, e);
+}
+
+struct change {
+    struct docs *d;
+    const char *name; /* view */
+    char collection[STORE_DOC_SCOPE_BYTES];
+};
 
 static int docs_of(struct http_request *r, struct docs **d, struct err *e) {
     *d = r->s->p.odo ? odo_docs(r->s->p.odo) : NULL;
@@ -62,6 +101,17 @@ static void answer(struct http_request *r, int rc, struct buf *out, const struct
     if (rc) http_fail(r, e);
     else http_reply(r, 200, NULL, out);
     buf_fini(out);
+}
+
+/* Returns false if an error was sent. */
+static bool begin_change(struct http_request *r, struct change *c) {
+    struct err e = {0};
+    int rc = docs_of(r, &c->d, &e);
+    if (!rc) rc = name_of(r, &c->name, &e);
+    if (!rc) rc = changed_of(r, c->collection, &e);
+    if (rc == CHIMERE_EREFUSED) reply_error(r, 403, &e);
+    else if (rc) http_fail(r, &e);
+    return !rc;
 }
 
 /* ---- list ---- */
@@ -75,13 +125,13 @@ struct listing {
 static int put_doc(void *ud, const struct store_doc *d) {
     struct listing *l = ud;
     if (l->n == l->limit) return 1;
-    snprintf(l->last, sizeof l->last, "%s\t%s", d->collection, d->path);
+    snprintf(l->last, sizeof l->last, "%s\t%s", store_doc_shown(d->collection), d->path);
     buf_puts(l->out, l->n++ ? ",{\"name\":" : "{\"name\":");
     json_out_string(l->out, d->path);
     buf_puts(l->out, ",\"title\":");
     json_out_string(l->out, d->title);
     buf_puts(l->out, ",\"collection\":");
-    json_out_string(l->out, d->collection);
+    json_out_string(l->out, store_doc_shown(d->collection));
     buf_printf(l->out, ",\"bytes\":%lld,\"chunks\":%d,\"has_vectors\":%s,\"changed_at\":%lld}",
                (long long)d->n_bytes, d->n_chunk, d->embedder ? "true" : "false",
                (long long)(d->mtime_ns / 1000000000));
@@ -89,8 +139,9 @@ static int put_doc(void *ud, const struct store_doc *d) {
 }
 
 /* Reads ?after=COLLECTION<tab>NAME, which a page returns as its last_id. Names contain no tab. */
-static int after_of(struct http_request *r, char collection[MAX_COLLECTION + 1], const char **name,
+static int after_of(struct http_request *r, char scope[STORE_DOC_SCOPE_BYTES], const char **name,
                     struct err *e) {
+    char collection[MAX_COLLECTION + 1];
     const char *after = http_query(r, "after");
     *name = NULL;
     if (!after) return 0;
@@ -100,7 +151,7 @@ static int after_of(struct http_request *r, char collection[MAX_COLLECTION + 1],
     memcpy(collection, after, n);
     collection[n] = 0;
     *name = after + n + 1;
-    return 0;
+    return scope_of(r, collection, scope, e);
 }
 
 /* ?collection=NAME&limit=N&after=CURSOR */
@@ -108,12 +159,12 @@ void documents_list(struct http_request *r) {
     struct err e = {0};
     struct docs *d;
     struct buf out;
-    const char *collection, *after = NULL;
-    char from[MAX_COLLECTION + 1] = "";
+    const char *after = NULL;
+    char collection[STORE_DOC_SCOPE_BYTES], from[STORE_DOC_SCOPE_BYTES] = "";
     buf_init(&out, MAX_OUT);
     struct listing l = {.out = &out};
     int rc = docs_of(r, &d, &e);
-    if (!rc) rc = collection_of(r, NULL, &collection, &e);
+    if (!rc) rc = collection_of(r, NULL, collection, &e);
     if (!rc) rc = http_limit(r, MAX_LISTED, MAX_LISTED, &l.limit, &e);
     if (!rc) rc = after_of(r, from, &after, &e);
     const struct store_doc_place place = {from, after};
@@ -135,35 +186,29 @@ void documents_list(struct http_request *r) {
 /* The request body is the file itself. */
 void documents_put(struct http_request *r) {
     struct err e = {0};
-    struct docs *d;
     struct buf out;
+    struct change c;
     struct docs_report report = {0};
-    const char *name, *collection;
     size_t n;
     const char *data = http_body(r, &n);
-    int rc = docs_of(r, &d, &e);
-    if (!rc) rc = name_of(r, &name, &e);
-    if (!rc) rc = collection_of(r, "default", &collection, &e);
-    if (!rc) rc = docs_put(d, name, collection, data, n, &report, &e);
+    if (!begin_change(r, &c)) return;
+    int rc = docs_put(c.d, c.name, c.collection, data, n, &report, &e);
     buf_init(&out, 1 << 16);
     buf_puts(&out, "{\"object\":\"document\",\"name\":");
-    if (!rc) json_out_string(&out, name);
+    json_out_string(&out, c.name);
     buf_puts(&out, ",\"collection\":");
-    if (!rc) json_out_string(&out, collection);
+    json_out_string(&out, store_doc_shown(c.collection));
     buf_printf(&out, ",\"bytes\":%zu,\"chunks\":%d}", n, report.n_chunk);
     answer(r, rc, &out, &e);
 }
 
 void documents_remove(struct http_request *r) {
     struct err e = {0};
-    struct docs *d;
     struct buf out;
-    const char *name, *collection;
-    int32_t n_removed = 0;
-    int rc = docs_of(r, &d, &e);
-    if (!rc) rc = name_of(r, &name, &e);
-    if (!rc) rc = collection_of(r, "default", &collection, &e);
-    if (!rc) rc = docs_remove(d, name, collection, &n_removed, &e);
+    struct change c;
+    int32_t n_removed;
+    if (!begin_change(r, &c)) return;
+    int rc = docs_remove(c.d, c.name, c.collection, &n_removed, &e);
     buf_init(&out, 4096);
     buf_printf(&out, "{\"object\":\"document.deleted\",\"deleted\":true,\"documents\":%d}",
                n_removed);
@@ -193,10 +238,11 @@ void documents_search(struct http_request *r) {
     struct docs *d;
     struct buf out;
     struct docs_hits h = {0};
-    const char *query = http_query(r, "query"), *collection;
+    const char *query = http_query(r, "query");
+    char collection[STORE_DOC_SCOPE_BYTES];
     int32_t k;
     int rc = docs_of(r, &d, &e);
-    if (!rc) rc = collection_of(r, NULL, &collection, &e);
+    if (!rc) rc = collection_of(r, NULL, collection, &e);
     if (!rc && (!query || !*query || strlen(query) > DOCS_MAX_QUERY))
         rc = err_set(&e, CHIMERE_EINVAL, "query: expected a text of at most %d bytes",
                      DOCS_MAX_QUERY);

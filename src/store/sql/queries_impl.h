@@ -13,6 +13,12 @@
     " CAST(coalesce(sum(n_prompt), 0) AS BIGINT), CAST(coalesce(sum(n_cached), 0) AS BIGINT),"     \
     " CAST(coalesce(sum(n_generated), 0) AS BIGINT)"
 
+/* Whether a collection is in a scope (doc_scope.h): a collection; shared is 1: all shared ones; all from the scope to
+ * `before`. Private names begin with \001. */
+#define STORE_DOC_IN(name, scope, shared, before)                                                  \
+    "(" scope " IS NULL OR " name " = " scope " OR (" name " >= " scope " AND " name " < " before  \
+    ") OR (" shared " = 1 AND (" name " < '\001' OR " name " >= '\002')))"
+
 #define STORE_CHUNK_COLUMNS                                                                        \
     "SELECT c.id, c.from_byte, c.to_byte, c.page, c.line, doc_fts.heading, doc_fts.body, f.path,"  \
     " f.title, f.collection"
@@ -68,12 +74,12 @@
     X(STATE_HAS_FILE, "SELECT 1 FROM states WHERE file = ?1")                                      \
     X(DOC_LIST,                                                                                    \
       "SELECT id, collection, path, title, n_bytes, mtime_ns, n_chunk, embedder FROM doc_files"              \
-      " WHERE (?1 IS NULL OR collection = ?1)"                                                     \
+      " WHERE " STORE_DOC_IN("collection", "?1", "?4", "?5")                                       \
       " AND (?2 IS NULL OR (collection, path) > (?2, ?3)) ORDER BY collection, path")              \
     X(DOC_MATCH, STORE_CHUNK_COLUMNS                                                               \
       ", -bm25(doc_fts, 4.0, 2.0, 1.0) AS score FROM doc_fts"                                      \
       " JOIN doc_chunks c ON c.id = doc_fts.rowid JOIN doc_files f ON f.id = c.file"               \
-      " WHERE doc_fts MATCH ?1 AND (?2 IS NULL OR f.collection = ?2)"                              \
+      " WHERE doc_fts MATCH ?1 AND " STORE_DOC_IN("f.collection", "?2", "?4", "?5")                \
       " ORDER BY score DESC, c.id LIMIT ?3")                                                       \
     X(DOC_CHUNK, STORE_CHUNK_COLUMNS                                                               \
       ", CAST(0 AS DOUBLE PRECISION) FROM doc_fts JOIN doc_chunks c ON c.id = doc_fts.rowid"                               \
@@ -134,6 +140,9 @@
     X(ANSWER_FIND,                                                                                 \
       "SELECT at_ms, input, response FROM answers WHERE owner = ?1 AND name = ?2 AND at_ms >= ?3") \
     X(ANSWER_DROP, "DELETE FROM answers WHERE owner = ?1 AND name = ?2")                           \
+    X(DOC_USAGE,                                                                                   \
+      "SELECT CAST(count(*) + coalesce(sum(n_chunk), 0) AS BIGINT) FROM doc_files"                 \
+      " WHERE collection >= ?1 AND collection < ?2")                                               \
     X(DOC_VERSION, "SELECT n FROM doc_version")                                                    \
     X(DOC_ROOT_LIST,                                                                               \
       "SELECT collection, path, is_excluded FROM doc_roots WHERE collection = ?1 ORDER BY path")   \
@@ -171,7 +180,8 @@
       " ORDER BY score DESC, m.at_ms DESC LIMIT ?3")                                               \
     X(DOC_VECTORS,                                                                                 \
       "SELECT c.id, c.vec FROM doc_chunks c JOIN doc_files f ON f.id = c.file"                     \
-      " WHERE c.vec IS NOT NULL AND f.embedder = ?2 AND (?1 IS NULL OR f.collection = ?1)"         \
+      " WHERE c.vec IS NOT NULL AND f.embedder = ?2 AND "                                          \
+      STORE_DOC_IN("f.collection", "?1", "?3", "?4")                                               \
       " ORDER BY c.id")
 /* clang-format on */
 

@@ -105,8 +105,8 @@ static const struct {
     {"doc_fts MATCH ?1 AND", STORE_CHUNK_COLUMNS
      ", CAST(ts_rank_cd('{0, 0.25, 0.5, 1}', doc_fts.words, q) AS DOUBLE PRECISION) AS score FROM"
      " websearch_to_tsquery('english', $1) q, doc_fts JOIN doc_chunks c ON c.id = doc_fts.rowid"
-     " JOIN doc_files f ON f.id = c.file WHERE doc_fts.words @@ q AND ($2::text IS NULL OR"
-     " f.collection = $2) ORDER BY score DESC, c.id LIMIT $3"},
+     " JOIN doc_files f ON f.id = c.file WHERE doc_fts.words @@ q AND " STORE_DOC_IN(
+         "f.collection", "$2::text", "$4", "$5") " ORDER BY score DESC, c.id LIMIT $3"},
     {"doc_fts MATCH ?1 LIMIT", "SELECT count(*) FROM (SELECT 1 FROM doc_fts WHERE words @@ "
                                "websearch_to_tsquery('english', $1)"
                                " LIMIT $2) AS found"},
