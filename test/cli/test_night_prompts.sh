@@ -15,7 +15,7 @@ PY
 night() { "$CHIMERE" night run -m nano --db day.db -q -n 1 --steps prompts --dry-run --json --night-dir nights "$@"; }
 refuses 2 'expected gepa or mipro, got tpe' night --prompt-search tpe
 refuses 2 'expected gepa or mipro, got tpe' "$CHIMERE" night simulate -m nano --night-dir week --prompt-search tpe
-refuses 2 'expected gepa or mipro, got tpe' "$CHIMERE" serve -m nano --port 0 --db day.db --night --night-dir nights --night-prompt-search tpe
+refuses 2 'expected gepa or mipro, got tpe' "$CHIMERE" serve -m nano --port 0 --db other.db --night --night-dir nights --night-prompt-search tpe
 night --prompt-search mipro >mipro.json
 python3 - <<'PY'
 import json
