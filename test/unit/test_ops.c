@@ -419,10 +419,11 @@ static void attention_agrees(void **st) {
             check_near(r.q_out, q0, nq, 1e-5, "%s qkv_store case %d", dev_names[i], k);
             bool rounded = ref_is_quantised(c->k_type) || ref_is_quantised(c->v_type);
             check_near(r.out, o0, no,
-                       c->k_type == QUANT_Q4_0  ? 2e-2 /* a key of 4 bits at a tie */
-                       : rounded                ? 2e-3
-                       : c->k_type == QUANT_F16 ? 1e-4
-                                                : 1e-5,
+                       c->k_type == QUANT_Q4_0 ? 2e-2 /* a key of 4 bits at a tie */
+                       : rounded               ? 2e-3
+                       : c->k_type == QUANT_F16
+                           ? 5e-4 /* a half at a tie: 2^-11 of a key's element */
+                           : 1e-5,
                        "%s attn case %d", dev_names[i], k);
             drop(q0), drop(o0);
             attn_close(&r);
