@@ -130,26 +130,24 @@ struct odo_run {
     json_t *sources;  /* owned: [{n, title, where, from, to}] */
     /* owned: [{name, arguments, text, rc, lasts}], finished tool calls; NULL: none yet */
     json_t *ran;
-    struct buf source_text;      /* the block of sources for the prompt */
-    const char *missing;         /* view: name of a part that failed; NULL: none */
-    json_t *shots;               /* owned: [{id, question, answer, nearness}], nearest first */
-    struct engram_table *table;  /* owned: table of the fetched texts; NULL: none */
-    bool tainted, tainted_local; /* messages contain untrusted text */
-    struct taint_text said;      /* hash state of this choice's answer */
-    struct taint_text *all_said; /* view: belongs to the whole run, also in an agent's part */
-    struct cite cite;            /* for this choice's answer */
-    struct cite *all_cite;       /* view: belongs to the whole run, as all_said */
-    bool told_confirm;           /* the client knows which tools need the user's permission */
-    struct engine_stats stats;   /* sums of all calls */
+    struct buf source_text;          /* the block of sources for the prompt */
+    const char *missing;             /* view: name of a part that failed; NULL: none */
+    json_t *shots;                   /* owned: [{id, question, answer, nearness}], nearest first */
+    struct engram_table *table;      /* owned: table of the fetched texts; NULL: none */
+    bool tainted, tainted_local;     /* messages contain untrusted text */
+    struct taint_text said;          /* hash state of this choice's answer */
+    struct taint_text *all_said;     /* view: belongs to the whole run, also in an agent's part */
+    struct cite cite;                /* for this choice's answer */
+    struct cite *all_cite;           /* view: belongs to the whole run, as all_said */
+    bool keeps_answer, told_confirm; /* the client knows which tools ask the user */
+    struct engine_stats stats;       /* sums of all calls */
     /* n_left: tokens that max_tokens still allows, INT32_MAX: no limit */
     int32_t n_reasoning, n_left;
-    int32_t n_client_call; /* calls of the client's tools forwarded so far */
-    int32_t choice;
-    struct buf answer; /* the final text, if it will be stored */
-    bool keeps_answer;
-    char answer_name[24];      /* identifies the answer in feedback */
-    double score, draft_score; /* 0..1; NaN: not judged */
-    json_t *candidates;        /* owned: answers of a strategy; NULL: none */
+    int32_t n_client_call, choice; /* n_client_call: of the client's tools, forwarded so far */
+    struct buf answer;             /* the final text, if it will be stored */
+    char answer_name[24];          /* identifies the answer in feedback */
+    double score, draft_score;     /* 0..1; NaN: not judged */
+    json_t *candidates;            /* owned: answers of a strategy; NULL: none */
     int32_t winner;
     struct trace trace;
     char *draft;    /* owned: the answer that a second attempt replaced; NULL: none */
@@ -193,6 +191,8 @@ void odo_ask(const struct odo_run *r, const struct pipeline_sampling *own, bool 
              struct request *a);
 int odo_send(struct odo_run *r, const struct backend_event *ev); /* nonzero: cancelled */
 int odo_say(struct odo_run *r, bool thought, const char *text, size_t n);
+int odo_answer(struct odo_run *r, const char *text,
+               size_t n); /* sends a part of the answer, and keeps it */
 /* takes ownership of o; nonzero: cancelled */
 int odo_note(struct odo_run *r, const char *name, json_t *o);
 void odo_count(struct odo *o, enum odo_stage s, double ms, bool failed);

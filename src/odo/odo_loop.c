@@ -67,6 +67,11 @@ int odo_say(struct odo_run *r, bool thought, const char *text, size_t n) {
              : 0;
 }
 
+int odo_answer(struct odo_run *r, const char *text, size_t n) {
+    if (r->keeps_answer) buf_put(&r->answer, text, n);
+    return odo_say(r, false, text, n);
+}
+
 int odo_note(struct odo_run *r, const char *name, json_t *o) {
     char *text = o ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(o);
@@ -253,7 +258,8 @@ static int call_first(struct odo_run *r, const struct odo_round *round, const ch
     return rc;
 }
 
-/* Runs tools before the model is asked: the calculator, if the question is only a calculation. Also runs the search that the request demands. */
+/* Runs tools before the model is asked: the calculator, if the question is only a calculation. Also runs the search
+ * that the request demands. */
 static int work_out(struct odo_run *r, const struct odo_round *round) {
     const struct request *a = r->request;
     bool free_choice = a->tool_choice == REQUEST_TOOLS_AUTO && r->wish.tools != 0 &&
@@ -292,8 +298,7 @@ static const char *whole_answer(const struct odo_run *r, const struct odo_round 
 
 static void say_result(struct odo_run *r, const char *text, struct buf *content) {
     if (content) buf_puts(content, text);
-    if (r->keeps_answer) buf_puts(&r->answer, text);
-    if (!r->quiet) odo_say(r, false, text, strlen(text));
+    if (!r->quiet) odo_answer(r, text, strlen(text));
     json_object_set_new(r->record, "computed", json_true());
 }
 

@@ -172,10 +172,7 @@ int odo_reflect(struct odo_run *r, const struct odo_round *round, enum finish *f
             *finish = how;
         }
     }
-    if (!rc && given->n) {
-        if (r->keeps_answer) buf_put(&r->answer, given->p, given->n);
-        odo_say(r, false, given->p, given->n);
-    }
+    if (!rc && given->n) odo_answer(r, given->p, given->n);
     buf_fini(&text);
     buf_fini(&second);
     return rc;

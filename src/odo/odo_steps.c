@@ -180,8 +180,7 @@ static void end(struct odo_run *r, struct outcome *o, bool alone, json_t *output
     r->n_client_call += part->n_client_call;
     buf_fini(&part->answer);
     if (o->held && !o->rc && o->text.n) {
-        if (r->keeps_answer) buf_put(&r->answer, o->text.p, o->text.n);
-        odo_say(r, false, o->text.p, o->text.n);
+        odo_answer(r, o->text.p, o->text.n);
     } else if (!alone && !o->rc) {
         odo_say(r, true, o->text.n ? o->text.p : "", o->text.n);
     }

@@ -378,12 +378,40 @@ static void test_reflect(void **state) {
     bed_close(&b);
 }
 
+/* An answer that is held back and computed without the model is kept once: then it is too short for the store. */
+static void test_reflect_on_computed(void **state) {
+    (void)state;
+    struct bed b;
+    struct err e = {0};
+    assert_int_equal(bed_open(&b,
+                              "name: default\ntools: [calculator]\nquality: {score: true, keep: "
+                              "true, reflect: true}\n",
+                              &e),
+                     0);
+    json_t *spider = b.request.messages;
+    b.request.messages =
+        json_pack("[{s:s, s:s}]", "role", "user", "content", "What is 123456 * 987654?");
+    b.script.choose = two_answers;
+    b.script.at = 3;
+    go(&b, true);
+    assert_string_equal(b.out.content.p, "121931812224");
+    assert_string_equal(b.seen.p, "121931812224");
+    assert_non_null(strstr(b.notes.p, "\"computed\":true"));
+    json_decref(b.request.messages);
+    b.request.messages = spider;
+    go(&b, false);
+    for (int i = 0; i < 200 && !strstr(read_rows(0).question, "spider"); i++) usleep(20000);
+    assert_non_null(strstr(read_rows(0).question, "spider")); /* posted after the other */
+    assert_int_equal(read_rows(0).n_given, 1);
+    bed_close(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_store),        cmocka_unit_test(test_gate),
         cmocka_unit_test(test_gate_full),    cmocka_unit_test(test_strategy),
         cmocka_unit_test(test_strategy_ask), cmocka_unit_test(test_pipeline_wrong),
-        cmocka_unit_test(test_reflect),
+        cmocka_unit_test(test_reflect),      cmocka_unit_test(test_reflect_on_computed),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
