@@ -52,13 +52,16 @@ static bool adds_own(const char *scope) {
     return store_doc_is_private(scope) && !strcmp(store_doc_shown(scope), MINE);
 }
 
+/* Writes the end of the range of names that begin with a scope that adds "my:": they go on after its colon. */
+static void end_of_own(const char *scope, char before[STORE_DOC_SCOPE_BYTES]) {
+    snprintf(before, STORE_DOC_SCOPE_BYTES, "%s", scope);
+    before[strlen(before) - 1] = ':' + 1;
+}
+
 void store_doc_bind(struct sql_stmt *st, int collection, int shared, const char *scope,
                     char before[STORE_DOC_SCOPE_BYTES]) {
     bool own = scope && adds_own(scope);
-    if (own) { /* the names that begin with the scope, which ends with a colon */
-        snprintf(before, STORE_DOC_SCOPE_BYTES, "%s", scope);
-        before[strlen(before) - 1] = ':' + 1;
-    }
+    if (own) end_of_own(scope, before);
     sql_bind_text(st, collection, scope);
     sql_bind_int64(st, shared, own || (scope && !strcmp(scope, STORE_DOC_SHARED)));
     sql_bind_text(st, shared + 1, own ? before : NULL);
@@ -80,17 +83,26 @@ static int64_t usage(struct store *s, const char *from, const char *before, stru
 const char *store_doc_narrow(struct store *s, const char *scope) {
     char before[STORE_DOC_SCOPE_BYTES];
     if (!scope || !adds_own(scope)) return scope;
-    snprintf(before, sizeof before, "%s", scope);
-    before[strlen(before) - 1] = ':' + 1;
+    end_of_own(scope, before);
     return usage(s, scope, before, NULL) ? scope : STORE_DOC_SHARED;
+}
+
+void store_doc_range(const char *key, size_t n_key, const char *user,
+                     char from[STORE_DOC_SCOPE_BYTES], char before[STORE_DOC_SCOPE_BYTES]) {
+    int n = (int)n_key;
+    if (user) {
+        snprintf(from, STORE_DOC_SCOPE_BYTES, "\001%.*s\t%s\001", n, key, user);
+        snprintf(before, STORE_DOC_SCOPE_BYTES, "\001%.*s\t%s\002", n, key, user);
+    } else { /* its own and, after a tab, those of its users */
+        snprintf(from, STORE_DOC_SCOPE_BYTES, "\001%.*s\001", n, key);
+        snprintf(before, STORE_DOC_SCOPE_BYTES, "\001%.*s\n", n, key);
+    }
 }
 
 int store_doc_check_quota(struct store *s, const char *collection, int32_t n_chunk, struct err *e) {
     char from[STORE_DOC_SCOPE_BYTES], before[STORE_DOC_SCOPE_BYTES];
     if (!store_doc_is_private(collection)) return 0;
-    int n_key = (int)strcspn(collection + 1, "\001\t");
-    snprintf(from, sizeof from, "\001%.*s\001", n_key, collection + 1);
-    snprintf(before, sizeof before, "\001%.*s\n", n_key, collection + 1);
+    store_doc_range(collection + 1, strcspn(collection + 1, "\001\t"), NULL, from, before);
     int64_t n = usage(s, from, before, e);
     if (n < 0) return (int)n;
     if (n + n_chunk < STORE_MAX_DOCS_OF_KEY) return 0;

@@ -64,15 +64,11 @@ static int change(struct store *s, const char *sql, const struct whose *w, int64
     return code;
 }
 
-/* Private documents, which are stored under names that begin with the owner. */
 static int remove_documents(struct store *s, const struct store_person *p, int64_t *n,
                             struct err *e) {
-    char from[MAX_OWNER + 4], before[MAX_OWNER + 4];
-    const char *user = p->user ? p->user : "";
+    char from[STORE_DOC_SCOPE_BYTES], before[STORE_DOC_SCOPE_BYTES];
     int64_t n_file = 0;
-    snprintf(from, sizeof from, "\001%s%s%s\001", p->owner, p->user ? "\t" : "", user);
-    snprintf(before, sizeof before, "\001%s%s%s", p->owner, p->user ? "\t" : "\n", user);
-    if (p->user) snprintf(before, sizeof before, "\001%s\t%s\002", p->owner, user);
+    store_doc_range(p->owner, strlen(p->owner), p->user, from, before);
     int rc = store_doc_drop_range(s, from, before, &n_file, e);
     *n += n_file;
     return rc;
