@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# shelf: documents of two keys and of two users of a key: lists, search, answers and tools show nobody what is another's;
-# the documents of a conversation are gone with it.
+# Private documents of two keys and of two users of one key: lists, searches, answers and tools return to each caller
+# only shared documents and the caller's own. Deleting a conversation deletes its documents.
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
