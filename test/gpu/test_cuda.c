@@ -111,6 +111,7 @@ static void linear_of_every_type(void **s) {
         linear_agrees(batch_types[t], 512, 213, 17);
         linear_agrees(batch_types[t], 256, 50, BATCH);
         linear_agrees(batch_types[t], 256, 50, BATCH + 1);
+        linear_agrees(batch_types[t], 1280, 213, BATCH + 3); /* tiles whose sums are split */
         drop_all();
     }
     if (dev != wide) with_wide(linear_of_every_type);

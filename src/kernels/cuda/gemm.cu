@@ -13,7 +13,10 @@
  * group_product uses products of four warps (wgmma) that run while the next step is dequantized: eight warps of 16 rows
  * with 128 registers, so that 16 warps of a multiprocessor hide each other's latencies. There, two blocks of 128 x 128
  * x 128 products take 2,048 clocks. The tensor cores need 1,024 of them at best; dequantization, copies and addresses
- * need about 900 instructions per scheduler; 75 KB from the L2 cache are 37 bytes per clock. */
+ * need about 900 instructions per scheduler; 75 KB from the L2 cache are 37 bytes per clock.
+ *
+ * Up to 128 tokens, most matrices have fewer tiles than the card has multiprocessors, and the time is that of one block:
+ * 2 us per 128 inputs. cuda_split divides the inputs of such a matrix among several blocks. */
 #include <utility>
 
 #include "kernels/cuda/gemv_float.cuh"
@@ -351,8 +354,8 @@ __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &table
     rows.begin(lane % 4);
     float acc[M][TILE_N / 8][4] = {};
     int col = tid / TILE_CHUNKS, chunk = tid % TILE_CHUNKS;
-    x_columns x = {j.x.row + chunk * 8, from + col * x_columns::ROUNDS,
-                   col * TILE_K + (chunk ^ col % 8) * 8, n_col, (int)(k_halves / (2 * TILE_K))};
+    x_columns x = {j.x.row + o.first_group * TILE_GROUP + chunk * 8, from + col * x_columns::ROUNDS,
+                   col * TILE_K + (chunk ^ col % 8) * 8, n_col, o.n_group};
     if constexpr (M == 2) tile_product<F>(rows, x, tables, shared, acc);
     else if (n_col <= 32) group_product<F, 32>(rows, x, tables, shared, acc);
     else if (n_col <= 48) group_product<F, 48>(rows, x, tables, shared, acc);
@@ -432,16 +435,104 @@ __global__ void __launch_bounds__(tile_threads(HAS_GROUP_MMA ? 1 : 2), 2)
     else tile_block<F, 2>(j, tables, room, TILE_STAGES);
 }
 
-void cuda_tiles(struct cuda *c, const tile_job &job) {
-    tile_job j = job;
-    int32_t blocks = 0, rows = j.mode == TILE_GATED ? TILE_M / 2 : TILE_M;
-    int form = j.o[0].w.form;
-    for (int32_t i = 0; i < j.n_o + (j.mode == TILE_GATED); i++)
-        cuda_reads_planes(c, j.o[i].w, job.reads);
-    for (int32_t i = 0; i < (j.mode == TILE_GATED ? 1 : j.n_o); i++) {
+/* A thread adds up one output. Roofline: parts x rows x 4 bytes per token from the L2 cache. */
+enum { SUM_TOKS = 2 };
+__global__ void __launch_bounds__(TILE_M *SUM_TOKS) sum_split_kernel(tile_job j, tile_split s) {
+    int32_t t = (int32_t)(blockIdx.y * SUM_TOKS + threadIdx.x / TILE_M), k = 0;
+    int32_t column = (int32_t)(blockIdx.x * TILE_M + threadIdx.x % TILE_M);
+    pdl_trigger();
+    while (k + 1 < j.n_o && (int)blockIdx.x >= j.o[k + 1].first_block) k++;
+    const tile_out &o = j.o[k];
+    int64_t row = column - (int64_t)o.first_block * TILE_M;
+    pdl_wait();
+    if (t >= j.n_row || row >= o.w.n_row) return;
+    const float *from = s.sums + (int64_t)t * s.width + column;
+    int64_t step = (int64_t)j.n_row * s.width;
+    float y = from[0];
+#pragma unroll 4
+    for (int i = 1; i < s.n; i++) y += from[i * step];
+    y = o.scale * y + (o.bias ? o.bias[row] : 0.0f);
+    if (j.factor) y *= logistic(j.factor[t]);
+    float *dst = o.dst + t * o.dst_stride + row;
+    *dst = o.add ? *dst + y : y;
+}
+
+/* Numbers the blocks of the first n_o outputs; rows: those of a block. Returns how many there are. */
+static int32_t number_blocks(tile_job &j, int32_t n_o, int32_t rows) {
+    int32_t blocks = 0;
+    for (int32_t i = 0; i < n_o; i++) {
         j.o[i].first_block = blocks;
         blocks += (int32_t)((j.o[i].w.n_row + rows - 1) / rows);
     }
+    return blocks;
+}
+
+void cuda_sum_split(struct cuda *c, const tile_job &job, const tile_split &s) {
+    tile_job j = job;
+    int32_t blocks = number_blocks(j, j.n_o, TILE_M);
+    dim3 grid((unsigned)blocks, (unsigned)((j.n_row + SUM_TOKS - 1) / SUM_TOKS));
+    launch(c, sum_split_kernel, grid, dim3(TILE_M * SUM_TOKS), 0, j, s);
+}
+
+/* As many parts as run at once, of at least SPLIT_EACH groups, and an even number of groups, because the fields of 8
+ * units (two groups) are stored together. */
+enum { SPLIT_EACH = 2, SPLIT_BLOCKS = 144 };
+static_assert(SPLIT_BLOCKS * TILE_M * TILE_N * 4 <= SPLIT_BYTES, "scratch of split products");
+tile_split cuda_split(struct cuda *c, int32_t n_row, int64_t n_group, int64_t n_block,
+                      int64_t width, int64_t most) {
+    tile_split s = {};
+    int64_t at_once = (c->n_sm < SPLIT_BLOCKS ? c->n_sm : (int64_t)SPLIT_BLOCKS) / n_block;
+    if (most > at_once) most = at_once;
+    if (most > n_group / SPLIT_EACH) most = n_group / SPLIT_EACH;
+    if (n_row > TILE_N || c->params.precise || most < 2) return s;
+    s.each = (int32_t)(((n_group + most - 1) / most + 1) & ~(int64_t)1);
+    s.n = (int32_t)((n_group + s.each - 1) / s.each), s.width = (int32_t)width;
+    size_t bytes = (size_t)s.n * (size_t)n_row * (size_t)width * sizeof(float);
+    if (s.n < 2 || bytes > c->n_scratch - c->scratch_used) return tile_split{};
+    s.sums = (float *)cuda_take(c, bytes);
+    return s;
+}
+
+/* Splits the product if it has few tiles. Returns whether it is done. */
+static bool tiles_split(struct cuda *c, const tile_job &job) {
+    tile_job j = job, part = {};
+    int32_t n_unit = j.o[0].w.n_unit, n_group = n_unit / 4;
+    if (j.list.cap || j.mode != TILE_PUT || n_unit % 4 || is_number_form(j.o[0].w.form))
+        return false;
+    int32_t blocks = number_blocks(j, j.n_o, TILE_M);
+    size_t kept = c->scratch_used;
+    tile_split s =
+        cuda_split(c, j.n_row, n_group, blocks, (int64_t)blocks * TILE_M, TILE_OUTS / j.n_o);
+    if (!s.sums) return false;
+    const plane_sizes size = sizes_of(j.o[0].w.form);
+    part.mode = TILE_PLAIN, part.n_row = j.n_row, part.x = j.x, part.reads = j.reads / (float)s.n;
+    for (int32_t p = 0; p < s.n; p++)
+        for (int32_t i = 0; i < j.n_o; i++) {
+            tile_out &o = part.o[part.n_o++];
+            int64_t units = (int64_t)p * s.each * 4;
+            o.w = j.o[i].w;
+            o.w.codes += units * size.codes, o.w.more += units * size.more;
+            o.w.sub += units * size.sub, o.w.top += units / size.top_units * size.top;
+            o.dst = s.sums + (int64_t)p * j.n_row * s.width + j.o[i].first_block * TILE_M;
+            o.dst_stride = s.width, o.first_group = p * s.each;
+            o.n_group = p + 1 < s.n ? s.each : n_group - o.first_group;
+        }
+    cuda_tiles(c, part);
+    cuda_sum_split(c, j, s);
+    c->scratch_used = kept; /* a kernel that takes it again waits for this one */
+    return true;
+}
+
+void cuda_tiles(struct cuda *c, const tile_job &job) {
+    if (tiles_split(c, job)) return;
+    tile_job j = job;
+    bool gated = j.mode == TILE_GATED;
+    int form = j.o[0].w.form;
+    for (int32_t i = 0; i < j.n_o + gated; i++) {
+        cuda_reads_planes(c, j.o[i].w, job.reads);
+        if (!j.o[i].n_group) j.o[i].n_group = (int32_t)(halves_of(j.o[i].w.n_in) / TILE_GROUP);
+    }
+    int32_t blocks = number_blocks(j, gated ? 1 : j.n_o, gated ? TILE_M / 2 : TILE_M);
     dim3 grid((unsigned)blocks,
               (unsigned)(j.list.cap ? j.list.cap : (j.n_row + TILE_N - 1) / TILE_N));
     bool group = c->has_group_mma;

@@ -25,7 +25,7 @@ enum tile_mode {
     TILE_GATED, /* dst = act(o[1].w x) * (o[0].w x); same form and shape */
     TILE_TIMES, /* dst = act(dst) * (w x) */
 };
-enum { TILE_OUTS = 8 };
+enum { TILE_OUTS = 16 };
 
 struct tile_out {
     planes w;
@@ -33,7 +33,8 @@ struct tile_out {
     float *dst;
     int64_t dst_stride;
     float scale;
-    int32_t add, first_block, unused; /* first_block: set by cuda_tiles */
+    int32_t add, first_block;     /* first_block: set by cuda_tiles */
+    int32_t first_group, n_group; /* groups of TILE_GROUP inputs to multiply; n_group 0: all */
 };
 
 /* Pairs (token, expert) sorted by expert, in tiles of TILE_N pairs. */
@@ -55,7 +56,23 @@ struct tile_job {
     float reads;         /* matrices of a stack that it is expected to read */
 };
 
-/* Records one launch. */
+/* Records one launch, or two for a product with too few tiles for the card, whose sums are split over blocks. */
 void cuda_tiles(struct cuda *c, const tile_job &j);
+
+/* Sums over the inner dimension that are split over blocks: partial sums, which a kernel of its own adds in order. */
+struct tile_split {
+    float *sums;           /* [n][n_row][width]; NULL: not split */
+    int32_t n, each;       /* parts; groups of TILE_GROUP elements per part, an even number */
+    int32_t width, unused; /* columns: the padded rows of all outputs */
+};
+enum { SPLIT_BYTES = 10 << 20 };
+
+/* How to split products of n_row rows and n_group groups that have n_block blocks, into at most `most` parts. Takes
+ * scratch; not split if that is short, if there are enough blocks, or if there are more rows than a tile has. */
+tile_split cuda_split(struct cuda *c, int32_t n_row, int64_t n_group, int64_t n_block,
+                      int64_t width, int64_t most);
+
+/* Adds up the parts; j: the whole product, TILE_PUT. Output i has the columns after the padded rows of those before. */
+void cuda_sum_split(struct cuda *c, const tile_job &j, const tile_split &s);
 
 #endif

@@ -441,7 +441,7 @@ act8 cuda_act8(struct cuda *c, const float *x, int64_t stride, int32_t n_row, in
 
 size_t cuda_linear_scratch(const struct dev_need *n) {
     return (size_t)n->n_tok * ((size_t)halves_of(n->n_in) * 2 + 4) +
-           act8_bytes(BATCH_TOKS, n->n_in + 32) + 2048;
+           act8_bytes(BATCH_TOKS, n->n_in + 32) + (n->n_tok > STEP_TOKS ? SPLIT_BYTES : 0) + 2048;
 }
 
 static out_job job_of(const struct linear_out *o) {
@@ -489,13 +489,15 @@ __device__ __forceinline__ float4 four_numbers(const planes &w, int64_t row, int
 /* Unquantized weights times floats, many tokens (routers): tiles of 64 rows and 32 tokens. Every number is split into a
  * sum of two bfloat16, three products for one; the error is 2^-16 of a term. A warp computes 16 rows and 16 tokens. */
 enum { FLOAT_ROWS = 64, FLOAT_COLS = 32, FLOAT_K = 32, FLOAT_STRIDE = FLOAT_K + 8 };
-__global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
+__global__ void __launch_bounds__(256) float_tile_kernel(linear_job j, tile_split split) {
     constexpr int ALL = FLOAT_ROWS + FLOAT_COLS, QUADS = FLOAT_K / 4, EACH = ALL * QUADS / 256;
     __shared__ __align__(16) uint16_t room[2][2][ALL][FLOAT_STRIDE]; /* stage; high, low */
     const out_job &o = j.o[0];
     int tid = (int)threadIdx.x, lane = tid % 32, m = tid / 32 % 4 * 16, n = tid / 128 * 16;
     int64_t row0 = (int64_t)blockIdx.x * FLOAT_ROWS;
     int32_t t0 = (int32_t)blockIdx.y * FLOAT_COLS;
+    int first = (int)blockIdx.z * split.each * TILE_GROUP;
+    int end = split.sums ? min(first + split.each * TILE_GROUP, (int)o.w.n_in) : (int)o.w.n_in;
     pdl_trigger();
     pdl_wait();
     float4 next[2][EACH];    /* of two rounds; one would not hide the latency */
@@ -522,7 +524,7 @@ __global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
             *(uint2 *)&room[at][1][r][k] = low;
         }
         __syncthreads();
-        if (k0 + 2 * FLOAT_K < o.w.n_in) fetch(k0 + 2 * FLOAT_K, next[at]);
+        if (k0 + 2 * FLOAT_K < end) fetch(k0 + 2 * FLOAT_K, next[at]);
 #pragma unroll
         for (int k = 0; k < FLOAT_K; k += 16) {
             uint32_t w[2][4], x[2][4];
@@ -539,18 +541,20 @@ __global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
             }
         }
     };
-    fetch(0, next[0]);
-    if (FLOAT_K < o.w.n_in) fetch(FLOAT_K, next[1]);
-    for (int k0 = 0; k0 < o.w.n_in; k0 += 2 * FLOAT_K) {
+    fetch(first, next[0]);
+    if (first + FLOAT_K < end) fetch(first + FLOAT_K, next[1]);
+    for (int k0 = first; k0 < end; k0 += 2 * FLOAT_K) {
         round(k0, 0);
-        if (k0 + FLOAT_K < o.w.n_in) round(k0 + FLOAT_K, 1);
+        if (k0 + FLOAT_K < end) round(k0 + FLOAT_K, 1);
     }
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         int64_t row = row0 + m + lane / 4 + i % 4 / 2 * 8;
         int32_t t = t0 + n + i / 4 * 8 + lane % 4 * 2 + i % 2;
-        if (row < o.w.n_row && t < j.n_tok)
-            put(j, o, row, t, acc[0][i / 4][i % 4] + (acc[1][i / 4][i % 4] + acc[2][i / 4][i % 4]));
+        if (row >= o.w.n_row || t >= j.n_tok) continue;
+        float y = acc[0][i / 4][i % 4] + (acc[1][i / 4][i % 4] + acc[2][i / 4][i % 4]);
+        if (split.sums) split.sums[((int64_t)blockIdx.z * j.n_tok + t) * split.width + row] = y;
+        else put(j, o, row, t, y);
     }
 }
 
@@ -789,6 +793,31 @@ static bool linear_in_parts(struct cuda *c, const struct linear_out *o, int32_t 
     return true;
 }
 
+/* An unquantized matrix times many rows, with the precision of floats. */
+static void float_tiles(struct cuda *c, const struct linear_out *o, const float *x,
+                        int64_t x_stride, int32_t n_tok, const float *factor) {
+    linear_job j = {};
+    j.o[0] = job_of(o);
+    j.n_tok = n_tok;
+    j.x = x;
+    j.x_stride = x_stride;
+    j.factor = factor;
+    dim3 grid((unsigned)((o->w->n_out + FLOAT_ROWS - 1) / FLOAT_ROWS),
+              (unsigned)((n_tok + FLOAT_COLS - 1) / FLOAT_COLS));
+    tile_job sum = {};
+    sum.o[0] = tile_out{j.o[0].w, o->bias, o->dst, o->dst_stride, o->scale, o->add, 0, 0};
+    sum.n_o = 1, sum.mode = TILE_PUT, sum.n_row = n_tok, sum.factor = factor;
+    size_t kept = c->scratch_used;
+    tile_split split =
+        cuda_split(c, n_tok, (o->w->n_in + TILE_GROUP - 1) / TILE_GROUP, (int64_t)grid.x * grid.y,
+                   (o->w->n_out + TILE_M - 1) / TILE_M * TILE_M, TILE_OUTS);
+    if (split.sums) grid.z = (unsigned)split.n;
+    cuda_reads_planes(c, j.o[0].w, 1);
+    launch(c, float_tile_kernel, grid, dim3(256), 0, j, split);
+    if (split.sums) cuda_sum_split(c, sum, split);
+    c->scratch_used = kept;
+}
+
 void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
                       int64_t x_stride, int32_t n_tok, const float *factor, bool exact) {
     if (linear_in_parts(c, o, n_o, x, x_stride, n_tok, factor, exact)) return;
@@ -800,17 +829,7 @@ void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, c
     bool is_batch = cuda_is_batch(c, o, n_o, n_tok);
     if (n_tok > BATCH_TOKS && exact && is_number_form(cuda_repack_of(o->w).form) &&
         o->w->n_out >= FLOAT_ROWS && c->compute >= 80) {
-        linear_job j = {};
-        j.o[0] = job_of(o);
-        j.n_tok = n_tok;
-        j.x = x;
-        j.x_stride = x_stride;
-        j.factor = factor;
-        cuda_reads_planes(c, j.o[0].w, 1);
-        launch(c, float_tile_kernel,
-               dim3((unsigned)((o->w->n_out + FLOAT_ROWS - 1) / FLOAT_ROWS),
-                    (unsigned)((n_tok + FLOAT_COLS - 1) / FLOAT_COLS)),
-               dim3(256), 0, j);
+        float_tiles(c, o, x, x_stride, n_tok, factor);
         o++, n_o--;
     }
     if (is_batch || exact || c->params.precise) {

@@ -9,6 +9,7 @@
  * them into floats. These floats, times the scales of unit and token, are summed. The minima of 8 units are subtracted
  * by a tensor core product too; the factors that 8 units share are applied last. The sums of warps that share rows are
  * added in a fixed order. No order of additions depends on the tokens. */
+#include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/gemv_batch.cuh"
 #include "kernels/cuda/vectors.cuh"
 
@@ -168,7 +169,7 @@ static size_t few_bytes(int32_t n_unit, uint32_t place_bytes) {
 
 bool cuda_is_batch(const struct cuda *c, const struct linear_out *o, int32_t n_o, int32_t n_tok) {
     enum { NUMBERS = 512 }; /* unquantized rows at most: a router, factors of a delta net */
-    int64_t n_number = 0;
+    int64_t n_number = 0, n_row = 0;
     bool has_rows = false;
     if (n_tok <= STEP_TOKS) return true;
     if (n_tok > BATCH_TOKS) return false;
@@ -183,8 +184,13 @@ bool cuda_is_batch(const struct cuda *c, const struct linear_out *o, int32_t n_o
         if (!size.units || w.n_unit % 8 || w.n_row < FEW_ROWS ||
             !blocks_of(c, few_bytes(w.n_unit, (uint32_t)place)))
             return false;
-        has_rows = true;
+        has_rows = true, n_row += w.n_row;
     }
+    /* Each group of 8 tokens unpacks the weights again, a tile of gemm.cu once. Tiles pay where there are enough of
+     * them for the card: from 33 tokens on, or from 17 if each multiprocessor has several. */
+    int64_t tiles = n_row / TILE_M;
+    if (n_tok > 32 && tiles >= c->n_sm / 2) return false;
+    if (n_tok > STEP_TOKS && tiles >= 4 * (int64_t)c->n_sm) return false;
     return has_rows && n_number <= NUMBERS;
 }
 
