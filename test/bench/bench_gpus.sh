@@ -20,11 +20,11 @@ shift || true
 scratch=${SCRATCH:-/dev/shm}
 first=${cards%%,*}
 results=$scratch/gpus.results
-prompt=4096 gen=192 device=cuda:${first#cuda:} by_op=--by-op
+prompt=4096 gen=192 n_answer=200 device=cuda:${first#cuda:} by_op=--by-op
 layers=()
 case $cards in
 *cpu*)
-    prompt=128 gen=12 device=cpu by_op=
+    prompt=128 gen=12 n_answer=12 device=cpu by_op=
     layers=(--layers 4 --vocab 2048)
     ;;
 esac
@@ -127,22 +127,42 @@ part_link() {
         load 64 32 1 2 >/dev/null && metric
 }
 
-answers() { # FILE: 64 characters or so of each answer, one a line
-    python3 - "$url" "$1" <<'PY'
+answers() { # FILE: a line per answer: text, tokens, and the five most likely ones at each place
+    python3 - "$url" "$1" "$n_answer" <<'PY'
 import json, random, sys, urllib.request
 url, out = sys.argv[1].rstrip("/"), open(sys.argv[2], "w")
 rng = random.Random(7)
 words = "the a one two river house number answer question red blue why how many count from to city name year".split()
-for i in range(200):
+for i in range(int(sys.argv[3])):
     prompt = " ".join(rng.choice(words) for _ in range(8 + i % 40))
-    body = json.dumps({"prompt": prompt, "max_tokens": 24, "temperature": 0}).encode()
+    body = json.dumps({"prompt": prompt, "max_tokens": 24, "temperature": 0, "logprobs": 5}).encode()
     request = urllib.request.Request(url + "/v1/completions", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as r:
-        out.write(json.dumps(json.load(r)["choices"][0]["text"]) + "\n")
+        choice = json.load(r)["choices"][0]
+    seen = choice["logprobs"]
+    out.write(json.dumps([choice["text"], seen["tokens"], seen["top_logprobs"]]) + "\n")
 PY
 }
-same() { # FILE FILE: how many answers are the same
-    paste "$1" "$2" | awk -F '\t' '$1 == $2 { n++ } END { print n + 0 }'
+same() { # FILE FILE: how many answers are the same, and how close the others' tokens were where they part
+    python3 - "$CHIMERE" "$1" "$2" <<'PY'
+import array, json, subprocess, sys
+row = array.array("f", subprocess.run([sys.argv[1], "logits", "-m", "models/chimere-nano-bf16.gguf", "-q", "--tokens", "1,2,3,4,5"],
+                                      capture_output=True, check=True).stdout)
+tie = 0.01 * (max(row) - min(row))
+one, two = ([json.loads(line) for line in open(name)] for name in sys.argv[2:4])
+same = ties = 0
+widest = 0.0
+for a, b in zip(one, two):
+    at = next((i for i, (x, y) in enumerate(zip(a[1], b[1])) if x != y), None)
+    if at is None:
+        same += a[0] == b[0]
+        continue
+    top = a[2][at]
+    gap = max(top.values()) - top.get(b[1][at], -1e9)
+    ties += gap < tie
+    widest = max(widest, gap)
+print("%d, %d of %d differ at a tie, by %.3f nats at most (a tie: below %.3f)" % (same, ties, len(one) - same, widest, tie))
+PY
 }
 part_tokens() {
     local nano=models/chimere-nano-bf16.gguf args=(--ctx 1024 --parallel 1) way
@@ -150,9 +170,9 @@ part_tokens() {
     for way in auto again host; do
         start $nano --gpus "$cards" --split tensor --link ${way/again/auto} "${args[@]}" || continue
         answers "$scratch/gpus.$way" || continue
-        echo "    $way: $(same "$scratch/gpus.one" "$scratch/gpus.$way") of 200 answers as on one card"
+        echo "    $way: answers as on one card, of $n_answer: $(same "$scratch/gpus.one" "$scratch/gpus.$way")"
         [ $way = again ] || continue
-        echo "    two runs: $(same "$scratch/gpus.auto" "$scratch/gpus.again") of 200 answers the same"
+        echo "    two runs: the same answers, of $n_answer: $(same "$scratch/gpus.auto" "$scratch/gpus.again")"
     done
 }
 

@@ -36,6 +36,11 @@ check --gpus cpu,9 >out 2>err || status=$?
 grep -q 'cuda:9: gpu: ' err || fail "$(cat err)"
 # what each holds must fit beside the others
 refuses 1 'does not fit' check --gpus cpu,cpu,cpu,cpu --ram 40M
+# unequal cards: the first can hold the model, what is left for the second cannot
+unequal=(--gpus cpu,cpu --ram 80M --ctx 1024 --parallel 2 -t 1)
+refuses 1 'chimere: cpu: chimere-nano does not fit' check "${unequal[@]}" --split replica
+check "${unequal[@]}" >out 2>err || fail "unequal cards are refused: $(cat err)"
+grep -q 'on the first card' out || fail "the second card should be left out: $(cat out)"
 
 # ---- one server, two engines ----
 restarted=()
