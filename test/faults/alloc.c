@@ -4,7 +4,8 @@
  * the one that fails (0: none). The test may change both while the program runs, so that one server meets many faults.
  * Allocations of the program and of its libraries count: malloc, calloc, realloc, reallocarray, posix_memalign,
  * aligned_alloc, memalign and mmap. FAULT_TRACE names a file to which the stack of the failed allocation is appended.
- * Children of the program are not affected. */
+ * FAULT_LEAK makes the library itself lose memory, to see whether a leak check works. Children of the program are not
+ * affected. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
@@ -52,6 +53,12 @@ static void begin(void) {
     *(void **)&real.free = look("free");
 }
 
+static void lose(size_t n) {
+    char *volatile p = real.malloc(n);
+    if (p) *p = 1;
+    p = NULL;
+}
+
 __attribute__((constructor)) static void start(void) {
     begin();
     const char *path = getenv("FAULT_FILE"), *log = getenv("FAULT_TRACE");
@@ -61,6 +68,7 @@ __attribute__((constructor)) static void start(void) {
         backtrace(stack, 1); /* its first call loads a library */
         trace = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     }
+    if (getenv("FAULT_LEAK")) lose(100);
     int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (fd < 0) return;
     void *p = real.mmap(NULL, sizeof *moment, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -1,18 +1,25 @@
 #!/usr/bin/env python3
-"""torture.py [--first N] [--drawn N] [--seed S] [NAME...]: the n-th allocation fails.
+"""torture.py [--first N] [--drawn N] [--seed S] [--share K/N] [--no-leaks] [NAME...]: the n-th allocation fails.
 
 Each row of COMMANDS is run once to count its allocations, then once for every n up to --first, then for --drawn values of
 n between that and the last one. Each row of REQUESTS is the same for a request to one server that lives on. What holds:
 no signal, no hang, a status other than 0 comes with one sentence, status 0 with the result of the undisturbed run; the
-server's next answer is the right one. $CHIMERE is the program, $FAULT_ALLOC the library test/faults/alloc.c; with
-$TORTURE_PRELOAD before it (a sanitizer's library). A finding is printed with the stack of the failed allocation."""
-import argparse, http.client, json, mmap, os, random, re, shutil, signal, struct, subprocess, sys, tempfile, time
+server's next answer is the right one; no memory is out of reach at the end of a program, or of a server after at most
+SERVED failures (the leak check of GCC's liblsan, found by itself or named by $TORTURE_LSAN).
+
+$CHIMERE is the program, $FAULT_ALLOC the library test/faults/alloc.c. --share 2/5 does every fifth n from the second on. A
+finding is printed with the stack of the failed allocation."""
+import argparse, ctypes.util, http.client, json, mmap, os, random, re, shutil, signal, struct, subprocess, sys, tempfile
+import time
 
 CHIMERE = os.path.abspath(os.environ.get("CHIMERE", "build/release/chimere"))
 SHIM = os.path.abspath(os.environ.get("FAULT_ALLOC", os.path.join(os.path.dirname(CHIMERE), "test/fault_alloc.so")))
 # Libraries that end the program if memory is short: by what they print, or by the function whose allocation failed.
 ABORTS = {"jansson": b"lex_scan_string: Assertion `0' failed"}
 CRASHES = {"glibc, which uses what it could not allocate": b"fts64_open"}
+LEAK = b"LeakSanitizer: detected memory leaks"
+CHECK_FAILED = b"LeakSanitizer: CHECK failed"  # the failed allocation was the check's own
+SERVED = 50  # failures that one server meets before it ends and its memory is checked
 SECONDS = float(os.environ.get("TORTURE_SECONDS", "120"))  # of one run: more is a hang
 
 # name: arguments, and the file that they write
@@ -64,11 +71,32 @@ class Moment:
         return struct.unpack("q", self.map[0:8])[0]
 
 
-def environment():
+leak_check = None  # the library
+
+
+def environment(check=True, **more):
     env = dict(os.environ, FAULT_FILE="moment", FAULT_TRACE="trace", HOME=os.getcwd(), XDG_DATA_HOME=os.getcwd() + "/xdg",
-               XDG_CONFIG_HOME=os.getcwd() + "/xdg")
-    env["LD_PRELOAD"] = " ".join(filter(None, [os.environ.get("TORTURE_PRELOAD"), SHIM]))
+               XDG_CONFIG_HOME=os.getcwd() + "/xdg", LSAN_OPTIONS="exitcode=23", **more)
+    env["LD_PRELOAD"] = " ".join(filter(None, [SHIM, check and leak_check]))
     return env
+
+
+def find_leak_check():
+    """Uses the library if it finds a leak that is there."""
+    global leak_check
+    leak_check = os.environ.get("TORTURE_LSAN") or ctypes.util.find_library("lsan")
+    if not leak_check:
+        return print("skip: leaks: no liblsan (Debian: liblsan0)", flush=True)
+    got = subprocess.run([CHIMERE, "--version"], env=environment(FAULT_LEAK="1"), capture_output=True)
+    if LEAK not in got.stderr:  # it reads the memory of all threads by ptrace, which a container may refuse
+        leak_check = None
+        print(f"skip: leaks: the check does not work here: {got.stderr[-200:].decode(errors='replace')}", flush=True)
+
+
+def leaks(err):
+    """What the leak check said; None if it said nothing."""
+    at = err.find(LEAK)
+    return None if at < 0 else err[at:at + 3000].decode(errors="replace")
 
 
 def prepare():
@@ -108,7 +136,8 @@ def prepare():
 def values(args, n_all, rng):
     first = list(range(1, min(args.first, n_all) + 1))
     rest = range(args.first + 1, n_all + 1)
-    return first + sorted(rng.sample(rest, min(args.drawn, len(rest))))
+    one, of = map(int, args.share.split("/"))
+    return (first + sorted(rng.sample(rest, min(args.drawn, len(rest)))))[one - 1::of]
 
 
 def read(path):
@@ -128,9 +157,9 @@ def finding(name, n, what):
     print(f"FINDING {name} n={n}: {what}\n{stack}\n", flush=True)
 
 
-def once(line):
+def once(line, check=True):
     try:
-        return subprocess.run([CHIMERE, *line.split()], env=environment(), stdin=subprocess.DEVNULL, capture_output=True,
+        return subprocess.run([CHIMERE, *line.split()], env=environment(check), stdin=subprocess.DEVNULL, capture_output=True,
                               timeout=SECONDS)
     except subprocess.TimeoutExpired:
         return None
@@ -168,9 +197,15 @@ def command(name, args, moment, rng):
         clear()
         moment.set(n)
         got = once(line)
+        if got and CHECK_FAILED in got.stderr:
+            clear()
+            moment.set(n)
+            got = once(line, check=False)
         moment.set(0)
         if got is None:
             finding(name, n, "hangs")
+        elif leaks(got.stderr):
+            finding(name, n, leaks(got.stderr))
         elif got.returncode == -signal.SIGABRT and any(words in got.stderr for words in ABORTS.values()):
             aborted += 1
         elif got.returncode == -signal.SIGSEGV and any(name in read("trace") for name in CRASHES.values()):
@@ -224,7 +259,8 @@ class Server:
         finally:
             c.close()
 
-    def stop(self):
+    def stop(self, name, since):
+        """Its status. A leak is of one of the failures after `since`."""
         self.moment.set(0, None)
         self.process.send_signal(signal.SIGTERM)
         try:
@@ -234,6 +270,13 @@ class Server:
             status = self.process.wait()
         self.process.stdout.close()
         self.log.close()
+        said = read("log")
+        if CHECK_FAILED in said:
+            return status
+        if leaks(said):
+            finding(name, since, f"and those after it: {leaks(said)}")
+        elif status:
+            finding(name, since, f"the server ended with status {status}: {said[-1500:].decode(errors='replace')}")
         return status
 
 
@@ -275,13 +318,14 @@ def request(name, args, moment, rng):
     n_all = max(counts[1:])
     refused = closed = 0
     todo = values(args, n_all, rng)
-    for n in todo:
+    since = 0
+    for i, n in enumerate(todo):
         if os.path.exists("trace"):
-            os.remove("trace")
-            if server.process.poll() is None:  # it has the file open
-                server.stop()
-                server = Server(moment)
-                server.ask(path, body)
+            os.truncate("trace", 0)  # the server appends to it
+        if i % SERVED == 0:
+            server.stop(name, since)
+            server, since = Server(moment), n
+            server.ask(path, body)
         moment.set(n)
         try:
             status, answer = server.ask(path, body)
@@ -309,13 +353,12 @@ def request(name, args, moment, rng):
             if status != 200 or told(answer) != right:
                 finding(name, n, f"the next answer is wrong: {status} {answer[:500]!r}, not {right!r}")
         except (OSError, ValueError, http.client.HTTPException) as e:
-            status = server.stop()
-            finding(name, n, f"the server is gone ({status}): {e!r} {read('log')[-1500:]!r}")
-            server = Server(moment)
+            status = server.stop(name, since)
+            if CHECK_FAILED not in read("log"):
+                finding(name, n, f"the server is gone ({status}): {e!r} {read('log')[-1500:]!r}")
+            server, since = Server(moment), n
             server.ask(path, body)
-    status = server.stop()
-    if status:
-        finding(name, 0, f"at the end: status {status}: {read('log')[-3000:].decode(errors='replace')}")
+    server.stop(name, since)
     print(f"{name:12} {n_all:8} allocations, {len(todo):5} failed one by one: {refused} refusals, {closed} closed",
           flush=True)
 
@@ -325,6 +368,8 @@ def main():
     p.add_argument("--first", type=int, default=1000)
     p.add_argument("--drawn", type=int, default=500)
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--share", default="1/1")
+    p.add_argument("--no-leaks", action="store_true")
     p.add_argument("--verbose", action="store_true")
     p.add_argument("name", nargs="*")
     args = p.parse_args()
@@ -334,6 +379,8 @@ def main():
     try:
         prepare()
         moment = Moment("moment")
+        if not args.no_leaks:
+            find_leak_check()
         for name in args.name or [*COMMANDS, *REQUESTS]:
             if name not in COMMANDS and name not in REQUESTS:
                 sys.exit(f"torture: no {name}; there are: {' '.join([*COMMANDS, *REQUESTS])}")
