@@ -4,7 +4,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-needs python3 node
+needs python3
 
 faults() { python3 "$SOURCE_DIR/test/faults/faults.py" "$@" >out 2>&1 || fail "$(cat out)"; }
 faults --kills 20 kill

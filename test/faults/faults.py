@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""faults.py [--seed S] [--kills N] [--rounds N] [NAME...]: a server under load meets the faults of its machine.
+"""faults.py [--seed S] [--kills N] [--rounds N] [--seconds S] [NAME...]: a server under load meets the faults of its machine.
 
 The load is seven clients: conversations, facts and documents are stored, chats answered and their states saved, large texts
 read, all at once; beside them keys are made, a model is fetched, and nights run. A fault comes at a random moment. What holds: what was acknowledged is
@@ -12,9 +12,9 @@ clock    the time of day steps by years, back and forth (FAULT_CLOCK, test/fault
 fds      no descriptor is left for a while
 memory   no memory is left for a while
 
-$CHIMERE is the program. Needs node for the stand-in of a model hub (test/net/standin.mjs); without it nothing is fetched."""
-import argparse, hashlib, http.client, json, os, random, re, resource, shutil, signal, sqlite3, struct, subprocess, sys
-import tempfile, threading, time
+$CHIMERE is the program."""
+import argparse, hashlib, http.client, http.server, json, os, random, re, resource, shutil, signal, sqlite3, struct
+import subprocess, sys, tempfile, threading, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CHIMERE = os.path.abspath(os.environ.get("CHIMERE", "build/release/chimere"))
@@ -23,6 +23,8 @@ SHIMS = {name: os.path.abspath(os.environ.get("FAULT_" + name.upper(), f"{PLACE}
          for name in ("full", "clock")}
 SECONDS = 120  # no single step takes longer on a machine that others load
 LARGE = "herons and more herons.\n" * 1000
+# Libraries that end the program if memory is short, by what they print: the server may end, but loses nothing.
+ABORTS = {"jansson": "lex_scan_string: Assertion `0' failed"}
 FACTS_MOST = 150  # a user's memory is bounded
 LONG = ("Tell me about herons, their nests, their young, what they eat, where they live and how long they live there, "
         "and be exact and brief, please, as always, number %d.")
@@ -295,42 +297,76 @@ def first(book):
 # ---- programs that are killed beside the server ----
 
 class Hub:
-    """The stand-in of a model hub with one model; None where there is no node."""
+    """A model hub with one model."""
+
+    FILE = "Tiny-Q8_0.gguf"
 
     def __init__(self):
-        self.process = None
-        if not shutil.which("node"):
-            return
-        os.makedirs("hub/tiny/model")
         # every byte of the file is known
-        with open("hub/tiny/model/Tiny-Q8_0.gguf", "wb") as f:
-            f.write(read(f"{HERE}/../../models/chimere-nano-bf16.gguf"))
-        self.hash = hashlib.sha256(read("hub/tiny/model/Tiny-Q8_0.gguf")).digest()
-        self.process = start(["node", f"{HERE}/../net/standin.mjs", "hub"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.port = self.process.stdout.readline().split()[0].decode()
+        self.bytes = read(f"{HERE}/../../models/chimere-nano-bf16.gguf")
+        self.hash = hashlib.sha256(self.bytes)
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self.handler())
+        self.server.handle_error = lambda *_: None  # the client was killed
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def handler(hub):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def answer(self, status, body, **head):
+                self.send_response(status)
+                for name, value in {"Content-Length": len(body), **head}.items():
+                    self.send_header(name.replace("_", "-"), str(value))
+                self.end_headers()
+                if self.command == "GET":
+                    self.wfile.write(body)
+
+            def do_GET(self):
+                path, n = self.path.split("?")[0], len(hub.bytes)
+                if path.startswith("/api/models/tiny/model/revision/"):
+                    file = {"rfilename": hub.FILE, "size": n, "lfs": {"sha256": hub.hash.hexdigest(), "size": n}}
+                    return self.answer(200, json.dumps({"id": "tiny/model", "sha": "c" * 40, "siblings": [file]}).encode())
+                if path.startswith("/tiny/model/resolve/"):
+                    return self.answer(302, b"", Location=f"http://127.0.0.1:{hub.port}/cdn/{hub.FILE}")
+                if not path.startswith("/cdn/"):
+                    return self.answer(404, b"{}")
+                part = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+                if not part:
+                    return self.answer(200, hub.bytes)
+                begin, end = int(part[1]), min(int(part[2] or n - 1), n - 1)
+                self.answer(206, hub.bytes[begin:end + 1], Content_Range=f"bytes {begin}-{end}/{n}")
+
+            do_HEAD = do_GET
+
+        return Handler
 
     def pull(self):
         env = dict(os.environ, CHIMERE_HF_ENDPOINT=f"http://127.0.0.1:{self.port}", CHIMERE_MODELS_DIR=os.getcwd() + "/models",
                    HOME=os.getcwd())
         return start([CHIMERE, "pull", "hf:tiny/model"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
-    def check(self, when, last):
-        got = "models/tiny/model/Tiny-Q8_0.gguf"
-        if last:
-            p = self.pull()
-            err = p.communicate(timeout=SECONDS)[1]
-            if p.returncode:
-                die(f"{when}: the download cannot be completed: {err!r}")
-        if os.path.exists(got) and hashlib.sha256(read(got)).digest() != self.hash:
-            die(f"{when}: a wrong file was served as downloaded")
-        if not last and os.path.exists(got):
+    def check(self, when):
+        got = f"models/tiny/model/{self.FILE}"
+        if os.path.exists(got):
+            if read(got) != self.bytes:
+                die(f"{when}: a wrong file was served as downloaded")
             os.remove(got)
 
+    def complete(self):
+        """Of what the last kill left."""
+        p = self.pull()
+        err = p.communicate(timeout=SECONDS)[1]
+        if p.returncode:
+            die(f"the download cannot be completed: {err!r}")
+        self.check("at the end")
+
     def end(self):
-        if self.process:
-            self.process.stdin.close()
-            self.process.wait(SECONDS)
-            self.process.stdout.close()
+        self.server.shutdown()
+        self.server.server_close()
 
 
 def prepare_night():
@@ -376,21 +412,29 @@ def check_night(when):
 
 # ---- the faults ----
 
+def moments(args, most):
+    """0, 1, ... to most, or until the time of this fault is up."""
+    end = time.monotonic() + args.seconds
+    for i in range(most):
+        if time.monotonic() >= end:
+            break
+        yield i
+
+
 def kill(args, book):
     hub = Hub()
     prepare_night()
     counts = {"server": 0, "download": 0, "night": 0, "key": 0}
-    done = 0
+    done = n_kill = 0
     try:
-        for i in range(args.kills):
+        for i in moments(args, args.kills):
+            n_kill = i + 1
             when = f"kill {i + 1}"
             server = started(book, when)
             if i:
                 verify(server, book, when)
             load = Load(server, book)
-            others = {"night": night()}
-            if hub.process:
-                others["download"] = hub.pull()
+            others = {"night": night(), "download": hub.pull()}
             name, others["key"] = new_key(book)
             end = {k: time.monotonic() + book.rng.random() * book.rng.choice((0.05, 0.5, 1.5)) for k in ("server", *others)}
             for who in sorted(end, key=end.get):
@@ -411,8 +455,8 @@ def kill(args, book):
             done += load.done
             check_keys(book, when)
             check_night(when)
-            if hub.process:
-                hub.check(when, i == args.kills - 1)
+            hub.check(when)
+        hub.complete()
         server = started(book, "after the kills")
         verify(server, book, "after the kills")
         for where in book.conversations:
@@ -424,19 +468,27 @@ def kill(args, book):
                 die(f"{db} is damaged")
     finally:
         hub.end()
-    print(f"kill: {args.kills} moments ({', '.join(f'{n} of a {k}' for k, n in counts.items())} at work); {done} requests; kept: "
+    print(f"kill: {n_kill} moments ({', '.join(f'{n} of a {k}' for k, n in counts.items())} at work); {done} requests; kept: "
           f"{sum(map(len, book.conversations.values()))} items, {len(book.facts)} facts, {len(book.documents)} documents, "
           f"{len(book.keys)} keys", flush=True)
 
 
 def disturbed(book, when, server, disturb):
-    """A while of load, in which disturb() is called. The server lives, and serves what was acknowledged."""
+    """A while of load, in which disturb() is called. The server lives, and serves what was acknowledged. None where a library
+    ended it: the next server serves that."""
     load = Load(server, book)
     try:
         time.sleep(0.2)
         disturb(server)
     finally:
         load.stop()
+    time.sleep(0.3)  # one that aborts is there for a moment
+    if not server.alive() and any(words in server.said() for words in ABORTS.values()):
+        server.end()
+        server = started(book, f"after {when}")
+        verify(server, book, f"after {when}")
+        server.end()
+        return None
     if not server.alive():
         die(f"{when}: the server is gone ({server.process.returncode}): {server.said()}")
     if not server.name == "full":  # a full disk stays full until the next start
@@ -450,7 +502,9 @@ def disturbed(book, when, server, disturb):
 
 def disk(args, book):
     refused = errors = done = 0
-    for i in range(args.rounds):
+    n_round = 0
+    for i in moments(args, args.rounds):
+        n_round = i + 1
         # a start writes some dozens of times, the load some hundreds
         n, code = int(10 ** (book.rng.random() * 3)), book.rng.choice(("ENOSPC", "EIO"))
         when = f"{code} at write {n}"
@@ -467,12 +521,13 @@ def disk(args, book):
         verify(server, book, f"after {when}")
         if server.end():
             die(f"after {when}: {server.said()}")
-    print(f"disk: {args.rounds} moments, {refused} starts refused, {done} requests, {errors} refused or not answered", flush=True)
+    print(f"disk: {n_round} moments, {refused} starts refused, {done} requests, {errors} refused or not answered", flush=True)
 
 
 def clock(args, book):
-    done = 0
-    for i in range(args.rounds):
+    done = n_round = 0
+    for i in moments(args, args.rounds):
+        n_round = i + 1
         with open("offset", "wb") as f:
             f.write(bytes(8))
 
@@ -484,13 +539,15 @@ def clock(args, book):
 
         server = started(book, f"clock {i}", preload="clock", FAULT_FILE="offset")
         done += disturbed(book, f"clock {i}", server, steps).done
-    print(f"clock: {args.rounds} servers, 10 steps each, {done} requests", flush=True)
+    print(f"clock: {n_round} servers, 10 steps each, {done} requests", flush=True)
 
 
 def limited(args, book, name, what, room):
     """For a while the process may have only `room` more than it has; room(server) tells the whole."""
-    done = failed = refused = 0
-    for i in range(args.rounds):
+    done = failed = refused = aborted = n_round = 0
+    for i in moments(args, args.rounds):
+        n_round = i + 1
+
         def squeeze(server):
             pid = server.process.pid
             before = resource.prlimit(pid, what)
@@ -505,8 +562,12 @@ def limited(args, book, name, what, room):
 
         server = started(book, f"{name} {i}")
         load = disturbed(book, f"{name} {i}", server, squeeze)
+        if not load:
+            aborted += 1
+            continue
         done, failed, refused = done + load.done, failed + load.failed, refused + load.refused
-    print(f"{name}: {args.rounds} servers, 5 times each, {done} requests, {refused} refused, {failed} not answered", flush=True)
+    print(f"{name}: {n_round} servers, 5 times each, {done} requests, {refused} refused, {failed} not answered, "
+          f"{aborted} ended by a library ({', '.join(ABORTS)})", flush=True)
 
 
 def fds(args, book):
@@ -530,6 +591,7 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--kills", type=int, default=980)
     p.add_argument("--rounds", type=int, default=60)
+    p.add_argument("--seconds", type=float, default=float("inf"), help="of one fault: fewer kills or rounds")
     p.add_argument("--seed", type=int, default=None)
     p.add_argument("name", nargs="*")
     args = p.parse_args()
