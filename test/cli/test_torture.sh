@@ -14,5 +14,6 @@ if cmp -s moment <(head -c 16 /dev/zero); then
     exit 77
 fi
 python3 "$SOURCE_DIR/test/faults/torture.py" --first 4 --drawn 6 run index quantize convert >out 2>&1 || fail "$(cat out)"
+python3 "$SOURCE_DIR/test/faults/torture.py" --first 90 --drawn 0 --share 3/15 ask >out 2>&1 || fail "$(cat out)"
 python3 "$SOURCE_DIR/test/faults/torture.py" --first 0 --drawn 30 chat stream tools >out 2>&1 || fail "$(cat out)"
 echo "torture: ok"

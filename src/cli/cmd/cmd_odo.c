@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/mem.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "cli/args/chat_args.h"
@@ -65,6 +66,8 @@ static void print(json_t *o) {
 
 static int question(struct request *a, const struct cfg *c, struct err *e) {
     const char *text = cfg_pos(c, 1);
+    int64_t shortages = mem_shortages();
+    int rc = 0;
     if (!text || cfg_pos(c, 2))
         return err_set(e, CHIMERE_EINVAL, "expected one question, in quotes");
     request_init(a);
@@ -77,7 +80,10 @@ static int question(struct request *a, const struct cfg *c, struct err *e) {
         json_object_set_new(wish, "persona", json_string(cfg_str(c, "persona")));
     a->extra = json_pack("{s:o}", "odo", wish);
     a->messages = json_pack("[{s:s, s:s}]", "role", "user", "content", text);
-    return a->messages ? 0 : err_set(e, CHIMERE_EINVAL, "question: expected valid UTF-8");
+    if (mem_shortages() != shortages) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    else if (!a->messages) rc = err_set(e, CHIMERE_EINVAL, "question: expected valid UTF-8");
+    if (rc) request_fini(a);
+    return rc;
 }
 
 static int explain(const struct cfg *c, struct err *e) {
