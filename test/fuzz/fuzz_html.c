@@ -1,5 +1,5 @@
-/* fuzz_html.c: byte 0 chooses the kind (HTML, text, markdown, XML, office files, books), the rest is a page or a file, read as
- * the sandboxed child reads it. What comes out is clean text within its limits. */
+/* fuzz_html.c: byte 0 chooses the kind (HTML, text, markdown, XML, office files, books, notebooks), the rest is a page or a
+ * file, read as the sandboxed child reads it. What comes out is clean text within its limits. */
 #include <stdint.h>
 #include <string.h>
 
@@ -19,9 +19,9 @@ static void check_clean(const char *s, size_t n) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const enum extract_kind kinds[] = {EXTRACT_HTML, EXTRACT_TEXT, EXTRACT_MARKDOWN,
-                                              EXTRACT_XML,  EXTRACT_DOCX, EXTRACT_PPTX,
-                                              EXTRACT_XLSX, EXTRACT_ODT,  EXTRACT_EPUB};
+    static const enum extract_kind kinds[] = {
+        EXTRACT_HTML, EXTRACT_TEXT, EXTRACT_MARKDOWN, EXTRACT_XML,  EXTRACT_DOCX,
+        EXTRACT_PPTX, EXTRACT_XLSX, EXTRACT_ODT,      EXTRACT_EPUB, EXTRACT_NOTEBOOK};
     enum { N_KIND = sizeof kinds / sizeof *kinds };
     struct err e = {0};
     struct extract x;
