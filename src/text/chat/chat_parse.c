@@ -423,7 +423,7 @@ json_t *chat_parser_message(const struct chat_parser *p) {
     json_t *content = p->content.n || !has_calls
                           ? json_stringn(p->content.n ? p->content.p : "", p->content.n)
                           : json_null();
-    int bad = !m || json_object_set_new(m, "content", content);
+    int bad = json_object_set_new(m, "content", content); /* takes content, even if m is NULL */
     if (!bad && p->reasoning.n)
         bad = json_object_set_new(m, "reasoning_content",
                                   json_stringn(p->reasoning.p, p->reasoning.n));
