@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Private documents of two keys and of two users of one key: lists, searches, answers and tools return to each caller
-# only shared documents and the caller's own. Deleting a conversation deletes its documents.
+# only shared documents and the caller's own. Deleting a conversation deletes its documents. Responses within a
+# conversation read its documents.
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -121,6 +122,41 @@ assert searched(A, collection=chat) == ["talk.md"]
 want(200, call(A, "DELETE", "/v1/conversations/" + talk))
 assert listed(A, collection=chat) == [] and searched(A, collection=chat) == []
 assert not db.execute("SELECT 1 FROM doc_fts WHERE body LIKE '%talk.md%'").fetchone()
+
+# a response within a conversation reads the documents of that conversation, and is added to it
+def respond(who, talk, text="On which river does Kala Pometh lie?", **more):
+    return call(who, "POST", "/v1/responses", {"model": "odo", "conversation": talk, "input": text, "max_output_tokens": 40, "temperature": 0, **more})
+
+
+def said(got):
+    return "".join(p["text"] for x in want(200, got)["output"] if x["type"] == "message" for p in x["content"])
+
+
+def items(who, talk):
+    return [(x["role"], x["content"][0]["text"]) for x in want(200, call(who, "GET", f"/v1/conversations/{talk}/items", order="asc"))["data"]]
+
+
+river = "Kala Pometh is a town. Kala Pometh lies on the river %s."
+talk = want(200, call(AX, "POST", "/v1/conversations", {}))["id"]
+want(200, put(R, "river.md", "default", river % "Mesak"))
+first = respond(AX, {"id": talk})
+assert "Mesak" in said(first) and first[1]["conversation"] == {"id": talk}, first
+assert items(AX, talk) == [("user", "On which river does Kala Pometh lie?"), ("assistant", said(first))]
+want(200, put(AX, "river.md", "chat:" + talk, river % "Goza"))
+second = respond(AX, talk)
+assert "Goza" in said(second) and "Mesak" not in said(second), second
+assert len(items(AX, talk)) == 4
+assert "Mesak" in said(respond(AX, talk, odo={"collection": "default"}))
+assert "Mesak" in said(respond(AX, None)) and len(items(AX, talk)) == 6
+before = want(200, call(AX, "GET", f"/v1/responses/{second[1]['id']}/input_items"))["data"]
+assert [x["role"] for x in before] == ["user", "assistant", "user"], before # what was said comes before what is asked
+for who in (A, B, R):
+    want(404, respond(who, talk))
+want(404, respond(AX, "conv_none"))
+want(400, respond(AX, 7))
+want(400, respond(AX, talk, previous_response_id=second[1]["id"]))
+want(200, call(AX, "DELETE", "/v1/conversations/" + talk))
+want(200, call(R, "DELETE", DOCS, name="river.md"))
 
 # a key's documents are limited, with all its users; others are not
 db.execute("INSERT INTO doc_files(collection, path, title, n_bytes, mtime_ns, n_chunk) VALUES(?, 'big.md', '', 1, 1, 99993)", ("\x01" + key + "\tbig\x01my:x",))

@@ -8,6 +8,7 @@
 #include "serve/api/api_out.h"
 #include "serve/http/http_impl.h"
 #include "serve/api/json_out.h"
+#include "serve/resource/conversations_turn.h"
 
 enum { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL, ITEM_CUSTOM };
 static const char *const id_prefixes[] = {"", "rs_", "msg_", "fc_", "ctc_"};
@@ -275,6 +276,11 @@ static void put_response(struct gen *g, const char *status, struct buf *out) {
     put_echo(g, out, "truncation", "\"disabled\"");
     put_echo(g, out, "user", "null");
     put_echo(g, out, "previous_response_id", "null");
+    if (g->turn) {
+        buf_puts(out, ",\"conversation\":{\"id\":");
+        json_out_string(out, conversations_turn_id(g->turn));
+        buf_putc(out, '}');
+    }
     buf_printf(out, ",\"store\":%s,\"background\":false}", g->items ? "true" : "false");
 }
 
@@ -346,9 +352,19 @@ static const char *status_of(const struct gen *g) {
     return g->choices[0].end.finish == FINISH_LENGTH ? "incomplete" : "completed";
 }
 
-/* Stores the response for requests that continue from it. If this fails, they do not find it. */
+/* Adds the response to its conversation, and stores it for requests that continue from it. If this fails, they do not
+ * find it. */
 static void keep(struct gen *g) {
     struct buf text;
+    if (g->turn && !g->cut.code) {
+        const struct buf *blocks = &g->choices[0].blocks;
+        buf_init(&text, KEPT_MAX_BYTES);
+        buf_putc(&text, '[');
+        if (blocks->n) buf_put(&text, blocks->p, blocks->n);
+        buf_putc(&text, ']');
+        if (!text.failed) conversations_turn_end(g->turn, text.p, text.n);
+        buf_fini(&text);
+    }
     if (!g->items || g->cut.code) return;
     buf_init(&text, KEPT_MAX_BYTES);
     put_response(g, status_of(g), &text);
@@ -456,44 +472,59 @@ static void name_items(const struct http_request *r, json_t *list) {
     }
 }
 
-/* Converts the request's input to a list, preceded by the items of the previous response. */
-static int add_previous(struct http_request *r, json_t *request, struct err *e) {
-    json_t *input = json_object_get(request, "input"), *list = json_array(), *before, *answer;
+/* Returns the items before this request's: those of the previous response, or of the conversation. */
+static int items_before(struct http_request *r, json_t *request, struct conversations_turn **turn,
+                        json_t **out, struct err *e) {
+    json_t *before, *answer;
     const json_t *previous = json_object_get(request, "previous_response_id");
-    int rc = 0;
-    if (previous && !json_is_null(previous)) {
-        const char *id = json_string_value(previous);
-        if (!id || kept_find(r->s->kept, r->owner, id, &before, &answer)) {
-            json_decref(list);
-            return err_set(e, CHIMERE_EINVAL,
-                           "previous_response_id: there is no response '%.80s' here", id ? id : "");
-        }
-        json_array_extend(list, before);
-        json_array_extend(list, json_object_get(answer, "output"));
-        json_decref(before);
-        json_decref(answer);
-    }
-    if (json_is_array(input)) rc = resolve(r, input, e);
+    int rc = conversations_turn_begin(r, request, turn, out, e);
+    if (rc || *turn || !previous || json_is_null(previous)) return rc;
+    const char *id = json_string_value(previous);
+    if (!id || kept_find(r->s->kept, r->owner, id, &before, &answer))
+        return err_set(e, CHIMERE_EINVAL, "previous_response_id: there is no response '%.80s' here",
+                       id ? id : "");
+    json_array_extend(before, json_object_get(answer, "output"));
+    json_decref(answer);
+    *out = before;
+    return 0;
+}
+
+/* Converts the request's input to a list, preceded by the earlier items. */
+static int add_previous(struct http_request *r, json_t *request, struct conversations_turn **turn,
+                        struct err *e) {
+    json_t *input = json_object_get(request, "input"), *before, *own = json_array();
+    int rc = items_before(r, request, turn, &before, e);
+    if (!rc && json_is_array(input)) rc = resolve(r, input, e);
     if (json_is_string(input))
         json_array_append_new(
-            list, json_pack("{s:s,s:s,s:O}", "type", "message", "role", "user", "content", input));
-    else if (json_is_array(input)) json_array_extend(list, input);
-    if (rc || (!json_is_string(input) && !json_is_array(input) && input))
-        json_decref(list); /* invalid input: the field table reports it */
-    else json_object_set_new(request, "input", list);
+            own, json_pack("{s:s,s:s,s:O}", "type", "message", "role", "user", "content", input));
+    else if (json_is_array(input)) json_array_extend(own, input);
+    /* an invalid input stays as it is: the field table reports it */
+    if (!rc && (json_is_string(input) || json_is_array(input) || !input)) {
+        json_t *list = before ? json_incref(before) : json_array();
+        json_array_extend(list, own);
+        json_object_set_new(request, "input", list);
+    }
+    if (!rc && *turn) conversations_turn_input(*turn, own);
+    json_decref(before);
+    json_decref(own);
     return rc;
 }
 
 void api_responses(struct http_request *r) {
     struct err e = {0};
+    struct conversations_turn *turn = NULL;
     json_t *request = api_json(r);
     if (!request) return;
-    if (add_previous(r, request, &e)) {
+    if (add_previous(r, request, &turn, &e)) {
+        conversations_turn_free(turn);
         json_decref(request);
         http_fail(r, &e);
         return;
     }
     struct gen *g = gen_new(r, &responses_form, "resp_");
+    if (g) g->turn = turn;
+    else conversations_turn_free(turn);
     if (!g || !api_take(g, FIELDS_RESPONSES, request)) {
         json_decref(request);
         return;

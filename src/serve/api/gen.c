@@ -15,6 +15,7 @@
 #include "serve/http/http_impl.h"
 #include "serve/api/resume.h"
 #include "serve/api/json_out.h"
+#include "serve/resource/conversations_turn.h"
 #include "serve/slots.h"
 
 enum { MAX_TEXT = 64 << 20 };
@@ -442,6 +443,7 @@ static void free_gen(void *ud) {
     json_decref(x->g.echo);
     mem_free(x->g.model);
     mem_free(x->g.items);
+    conversations_turn_free(x->g.turn);
     pthread_mutex_destroy(&x->lock);
     pthread_mutex_destroy(&x->events);
     mem_free(x);

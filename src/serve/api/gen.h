@@ -36,6 +36,7 @@ struct gen_choice {
     struct buf blocks; /* closed blocks, comma-separated JSON */
 };
 
+struct conversations_turn;
 struct gen;
 struct gen_form {
     const char *ping;
@@ -64,14 +65,15 @@ struct gen {
     bool verbose;            /* the answer has __verbose */
     int64_t created;         /* seconds since 1970 */
     char id[40];
-    int64_t night;     /* whose files the answer uses, valid from gen_go on; 0: none */
-    char *model;       /* owned: the model's name in the request */
-    json_t *echo;      /* owned: what an API repeats from its request, or NULL */
-    char *items;       /* owned: JSON of all input items, if the response is stored; or NULL */
-    struct err cut;    /* why the answer was cut; code 0: it was not cut */
-    struct buf frame;  /* the form's work buffer */
-    struct buf prefix; /* the constant start of each frame */
-    struct buf note;   /* JSON of the orchestrator's last note */
+    int64_t night; /* whose files the answer uses, valid from gen_go on; 0: none */
+    char *model;   /* owned: the model's name in the request */
+    json_t *echo;  /* owned: what an API repeats from its request, or NULL */
+    char *items;   /* owned: JSON of all input items, if the response is stored; or NULL */
+    struct conversations_turn *turn; /* owned: what the response is added to, or NULL */
+    struct err cut;                  /* why the answer was cut; code 0: it was not cut */
+    struct buf frame;                /* the form's work buffer */
+    struct buf prefix;               /* the constant start of each frame */
+    struct buf note;                 /* JSON of the orchestrator's last note */
     int64_t sequence;
     bool begun_text;
     /* n_top: number of log-probabilities besides that of the chosen token */

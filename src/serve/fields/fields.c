@@ -801,7 +801,7 @@ static const struct row rows[] = {
     NONE("truncation", R, "disabled|auto"),
     NONE("background", R, "false"),
     {"previous_response_id", R, K_SKIP, 0, 0, 0, NULL, NULL}, /* api_responses.c prepends its items */
-    NONE("conversation", R, NULL),
+    {"conversation", R, K_SKIP, 0, 0, 0, NULL, NULL}, /* likewise */
     NONE("container", M, NULL),
     NONE("mcp_servers", M, ""),
 };

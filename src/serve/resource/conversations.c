@@ -11,7 +11,6 @@
 #include "serve/resource/conversations_impl.h"
 #include "serve/http/http_target.h"
 #include "serve/api/json_out.h"
-#include "store/doc_scope.h"
 
 enum {
     MAX_PAIRS = 16, /* metadata pairs; OpenAI's limit */
@@ -278,12 +277,18 @@ void conversations_change(struct http_request *r) {
     conversations_show(r, &c, rc, &e);
 }
 
+int conversations_documents(const char *owner, const char *id,
+                            char name[CONVERSATION_DOCUMENTS_NAME],
+                            char scope[STORE_DOC_SCOPE_BYTES], struct err *e) {
+    snprintf(name, CONVERSATION_DOCUMENTS_NAME, STORE_DOC_CHAT "%s", id);
+    return store_doc_scope(owner, name, scope, e);
+}
+
 static int remove_documents(struct http_request *r, const struct conversation_call *c,
                             struct err *e) {
     struct store *s = r->s->p.odo ? odo_store(r->s->p.odo) : NULL;
-    char name[CONVERSATION_MAX_NAME + 8], scope[STORE_DOC_SCOPE_BYTES];
-    snprintf(name, sizeof name, STORE_DOC_CHAT "%s", c->name);
-    int rc = store_doc_scope(c->owner, name, scope, e);
+    char name[CONVERSATION_DOCUMENTS_NAME], scope[STORE_DOC_SCOPE_BYTES];
+    int rc = conversations_documents(c->owner, c->name, name, scope, e);
     return rc || !s ? rc : store_doc_drop(s, scope, e);
 }
 

@@ -1,4 +1,4 @@
-/* conversations_impl.h: shared by the two files of /v1/conversations. */
+/* conversations_impl.h: shared by the files of /v1/conversations. */
 #ifndef CHIMERE_SERVE_RESOURCE_CONVERSATIONS_IMPL_H
 #define CHIMERE_SERVE_RESOURCE_CONVERSATIONS_IMPL_H
 
@@ -8,10 +8,12 @@
 #include "serve/http/http_impl.h"
 #include "serve/resource/conversations.h"
 #include "store/conversation.h"
+#include "store/doc_scope.h"
 
 enum {
     CONVERSATION_MAX_ITEMS = 1000, /* items of one request */
     CONVERSATION_MAX_NAME = 80,
+    CONVERSATION_DOCUMENTS_NAME = CONVERSATION_MAX_NAME + 8,
     CONVERSATION_MAX_OUT = 32 << 20, /* bytes of one response */
     CONVERSATION_PAGE_BYTES = 8 << 20,
 };
@@ -41,5 +43,9 @@ struct conversation_items {
 int conversations_items_read(const json_t *list, struct conversation_items *out, struct err *e);
 void conversations_items_fini(struct conversation_items *l);
 void conversations_new_name(const char *prefix, char out[CONVERSATION_MAX_NAME]);
+/* Writes the name and the scope of the collection that belongs to a conversation. */
+int conversations_documents(const char *owner, const char *id,
+                            char name[CONVERSATION_DOCUMENTS_NAME],
+                            char scope[STORE_DOC_SCOPE_BYTES], struct err *e);
 
 #endif
