@@ -248,6 +248,8 @@ expect 'I sail' out
 id=$(sed -n 's/.*"id":\([0-9]*\).*/\1/p' out)
 curl -sS -X DELETE "$url/v1/memory/$id" >out
 expect '"deleted":1' out
+curl -sS "$url/props" >out
+expect '"min_learned_bytes":20,"thinking_budgets":{"minimal":512,"low":2048,"medium":8192}' out
 curl -sS "$url/v1/skills" >out
 expect '"name":"shout"' out
 curl -sS "$url/metrics" >out

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "engine/team.h"
+#include "odo/quality.h"
 #include "serve/api/api.h"
 #include "serve/api/api_llama.h"
 #include "serve/http/http_impl.h"
@@ -180,6 +181,13 @@ static void put_file(const struct backend_model *m, struct buf *out) {
     json_out_string(out, slash ? slash + 1 : path);
 }
 
+/* What the Studio page has to know of the server's limits. */
+static void put_limits(const struct server *s, struct buf *out) {
+    buf_printf(out, ",\"max_body_bytes\":%zu,\"min_learned_bytes\":%d,\"thinking_budgets\":",
+               s->p.max_body_bytes, QUALITY_LEAST);
+    fields_put_budgets(out);
+}
+
 void native_props(struct http_request *r) {
     struct server *s = http_server(r);
     const struct backend *b = catalog_at(s->p.catalog, 0);
@@ -189,8 +197,9 @@ void native_props(struct http_request *r) {
     buf_puts(&out, "{\"model\":");
     json_out_string(&out, b->name);
     if (!b->model) {
-        buf_printf(&out, ",\"total_slots\":%d,\"max_body_bytes\":%zu}", gen_n_seq(b),
-                   s->p.max_body_bytes);
+        buf_printf(&out, ",\"total_slots\":%d", gen_n_seq(b));
+        put_limits(s, &out);
+        buf_putc(&out, '}');
         reply(r, &out);
         return;
     }
@@ -211,8 +220,9 @@ void native_props(struct http_request *r) {
         http_fail(r, &e);
         return;
     }
-    buf_printf(&out, ",\"loras\":%d,\"max_body_bytes\":%zu}", b->model->n_lora,
-               s->p.max_body_bytes);
+    buf_printf(&out, ",\"loras\":%d", b->model->n_lora);
+    put_limits(s, &out);
+    buf_putc(&out, '}');
     reply(r, &out);
 }
 

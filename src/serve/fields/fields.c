@@ -34,7 +34,7 @@ struct row {
 
 /* ---- readers ---- */
 
-static int put_context(struct request *a, const char *name, json_t *v, struct err *e) {
+int fields_context(struct request *a, const char *name, json_t *v, struct err *e) {
     if (!a->template_context) a->template_context = json_object();
     if (json_object_set(a->template_context, name, v))
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -326,7 +326,7 @@ static int f_text_config(struct fields *f, json_t *v, const char *name, struct e
         if (json_is_null(x)) continue;
         if (strcmp(key, "format") == 0) rc = f_format(f, x, where, e);
         else if (strcmp(key, "effort") == 0) rc = fields_effort(f, x, where, e);
-        else if (strcmp(key, "verbosity") == 0) rc = put_context(f->request, key, x, e);
+        else if (strcmp(key, "verbosity") == 0) rc = fields_context(f->request, key, x, e);
         else rc = err_set(e, CHIMERE_EUNSUPPORTED, "%s: unknown field", where);
         if (rc) return rc;
     }
@@ -334,28 +334,6 @@ static int f_text_config(struct fields *f, json_t *v, const char *name, struct e
 }
 
 /* ---- thinking ---- */
-
-static const struct {
-    const char *name;
-    bool think;
-    int32_t budget; /* tokens; -1: no limit */
-} efforts[] = {
-    {"none", false, -1}, {"minimal", true, 512}, {"low", true, 2048}, {"medium", true, 8192},
-    {"high", true, -1},  {"xhigh", true, -1},    {"max", true, -1},
-};
-
-int fields_effort(struct fields *f, const json_t *v, const char *name, struct err *e) {
-    const char *s = json_string_value(v);
-    for (size_t i = 0; s && i < sizeof efforts / sizeof *efforts; i++) {
-        if (strcmp(s, efforts[i].name) != 0) continue;
-        f->request->think = efforts[i].think;
-        f->think_named = true;
-        if (f->request->sampling.think_budget < 0)
-            f->request->sampling.think_budget = efforts[i].budget;
-        return put_context(f->request, "reasoning_effort", (json_t *)v, e);
-    }
-    return fields_expected(e, name, "none, minimal, low, medium, high, xhigh or max");
-}
 
 static int f_effort(struct fields *f, json_t *v, const char *name, struct err *e) {
     return fields_effort(f, v, name, e);
@@ -425,7 +403,7 @@ static int f_template_kwargs(struct fields *f, json_t *v, const char *name, stru
                 return err_set(e, CHIMERE_EINVAL, "%s.%s: this is set by the server", name, key);
         if (strcmp(key, "enable_thinking") == 0)
             rc = f_enable_thinking(f, x, "chat_template_kwargs.enable_thinking", e);
-        else rc = put_context(f->request, key, x, e);
+        else rc = fields_context(f->request, key, x, e);
         if (rc) return rc;
     }
     return 0;

@@ -56,6 +56,8 @@ int fields_read(struct fields *f, json_t *request, enum fields_api api, struct e
 
 /* Reads the field "think" (fields_think.c). */
 int fields_think(struct fields *f, json_t *v, const char *name, struct err *e);
+/* Writes the tokens that each reasoning effort allows, as a JSON object; efforts without a limit are absent. */
+void fields_put_budgets(struct buf *out);
 /* Writes the fields of an API as a JSON Schema. */
 void fields_put_schema(enum fields_api api, struct buf *out);
 /* Writes the counts of ignored fields in Prometheus' format; counts [FIELDS_MAX_ROWS]. */

@@ -15,6 +15,8 @@ int fields_str(struct fields *f, const json_t *v, const char *name, size_t max, 
 
 int fields_messages(struct request *a, json_t *messages, struct err *e); /* OpenAI chat form */
 int fields_schema(struct request *a, json_t *schema, const char *where, struct err *e);
+/* Passes a value to the model's template. */
+int fields_context(struct request *a, const char *name, json_t *v, struct err *e);
 int fields_effort(struct fields *f, const json_t *v, const char *name, struct err *e);
 
 /* fields_responses.c, fields_anthropic.c: convert the messages of these APIs to OpenAI's chat form. */

@@ -1,4 +1,4 @@
-/* fields_think.c: the field "think": how long to think, in more detail than the APIs' own fields.
+/* fields_think.c: the field reasoning_effort, and "think": how long to think, in more detail than the APIs' own fields.
  *
  *   "think": true | false | a name of think_preset ("quality") | {
  *       "mode": a name,             the settings that the others change
@@ -14,6 +14,42 @@
 #include <string.h>
 
 #include "serve/fields/fields_impl.h"
+
+/* ---- reasoning_effort ---- */
+
+static const struct {
+    const char *name;
+    bool think;
+    int32_t budget; /* tokens; -1: no limit */
+} efforts[] = {
+    {"none", false, -1}, {"minimal", true, 512}, {"low", true, 2048}, {"medium", true, 8192},
+    {"high", true, -1},  {"xhigh", true, -1},    {"max", true, -1},
+};
+
+int fields_effort(struct fields *f, const json_t *v, const char *name, struct err *e) {
+    const char *s = json_string_value(v);
+    for (size_t i = 0; s && i < sizeof efforts / sizeof *efforts; i++) {
+        if (strcmp(s, efforts[i].name) != 0) continue;
+        f->request->think = efforts[i].think;
+        f->think_named = true;
+        if (f->request->sampling.think_budget < 0)
+            f->request->sampling.think_budget = efforts[i].budget;
+        return fields_context(f->request, "reasoning_effort", (json_t *)v, e);
+    }
+    return fields_expected(e, name, "none, minimal, low, medium, high, xhigh or max");
+}
+
+void fields_put_budgets(struct buf *out) {
+    const char *sep = "{";
+    for (size_t i = 0; i < sizeof efforts / sizeof *efforts; i++) {
+        if (efforts[i].budget < 0) continue;
+        buf_printf(out, "%s\"%s\":%d", sep, efforts[i].name, efforts[i].budget);
+        sep = ",";
+    }
+    buf_putc(out, '}');
+}
+
+/* ---- think ---- */
 
 struct reader {
     struct fields *f;
