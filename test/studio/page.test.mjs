@@ -97,6 +97,55 @@ test("a tool of the orchestrator is shown; a draft survives a reload", async () 
     await page.waitForFunction(() => document.querySelector("#composer")?.value === "not sent yet");
 });
 
+test("private documents: a collection of the user's own, and the documents of a chat, which its answers read", async () => {
+    const { page, seen } = await open(`${server.url}/#/knowledge`);
+    const text = (river) => Buffer.from(`Kala Pometh is a town. Kala Pometh lies on the river ${river}.`);
+    await page.getByText("No documents yet").waitFor();
+    await page.getByRole("textbox", { name: "New private collection" }).fill("notes");
+    await page.getByRole("button", { name: "Create" }).click();
+    const collection = page.getByRole("combobox", { name: "Collection", exact: true });
+    assert.equal(await collection.inputValue(), "my:notes");
+    await page.locator("input[type=file]").first().setInputFiles([{ name: "mine.md", mimeType: "text/markdown", buffer: text("Mesak") }]);
+    await page.getByRole("cell", { name: "my:notes" }).waitFor();
+    const find = async (hit) => {
+        await page.getByRole("searchbox", { name: "Search in the documents" }).fill("The river of Kala Pometh");
+        await page.keyboard.press("Enter");
+        await page.locator(".passage").filter({ hasText: hit }).waitFor();
+    };
+    await find("Mesak");
+    await accessible(page, "a private collection");
+    await page.getByRole("button", { name: "New chat" }).click();
+    await page.getByLabel("Model", { exact: true }).selectOption("odo");
+    const dialog = page.getByRole("dialog", { name: "Documents of this chat" });
+    const show = () => page.getByRole("button", { name: "Documents of this chat" }).click();
+    await show();
+    await dialog.getByText("No documents yet").waitFor();
+    await dialog.locator("input[type=file]").first().setInputFiles([{ name: "here.md", mimeType: "text/markdown", buffer: text("Goza") }]);
+    await dialog.getByRole("cell", { name: /^chat:conv_/ }).waitFor();
+    const read = dialog.getByRole("combobox", { name: "Documents that answers read" });
+    const own = await read.inputValue();
+    assert.match(own, /^chat:conv_/);
+    assert.ok((await read.locator("option").allInnerTexts()).includes("my:notes"));
+    await accessible(page, "documents of a chat");
+    await shot(page, "chat-documents");
+    await page.keyboard.press("Escape");
+    await ask(page, "On which river does Kala Pometh lie?");
+    await page.locator(".turn.assistant .markdown").last().filter({ hasText: "Goza" }).waitFor();
+    await page.getByRole("link", { name: "Knowledge", exact: true }).click();
+    await page.getByRole("cell", { name: "my:notes" }).waitFor();
+    assert.equal(await page.getByRole("rowheader").count(), 1); // those of a chat are not among all
+    await collection.selectOption(own);
+    await page.getByRole("cell", { name: own }).waitFor();
+    await find("Goza");
+    await page.getByRole("link", { name: "Chat", exact: true }).click();
+    await show();
+    await dialog.getByRole("button", { name: /^Delete/ }).click();
+    await dialog.getByText("No documents yet").waitFor();
+    assert.equal(await read.inputValue(), "");
+    assert.equal((await (await fetch(`${server.url}/chimere/v1/documents?collection=${own}`)).json()).data.length, 0);
+    assert.deepEqual(seen.errors, []);
+});
+
 test("the palette changes theme and language from the keyboard; a phone has a drawer", async () => {
     const { page } = await open(server.url);
     await page.getByRole("heading", { name: "What shall we work on?" }).waitFor();

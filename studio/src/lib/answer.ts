@@ -1,6 +1,7 @@
 // answer.ts: one answer: the request, and what its stream says, put into a turn.
 import { t } from "../i18n";
 import { ApiError, events, send } from "./api";
+import { limits } from "./limits";
 import { systemOf } from "./personas";
 import type { ChatSettings } from "./settings";
 import type { Attachment, Source, Turn } from "./tree";
@@ -36,7 +37,7 @@ export function messagesOf(path: Turn[], system: string): unknown[] {
 export function budgetOf(chat: ChatSettings): number | null {
     if (chat.effort === "none") return null;
     if (chat.think_budget !== null) return chat.think_budget;
-    return chat.effort === "low" ? 2048 : chat.effort === "medium" ? 8192 : null;
+    return limits.value.thinking_budgets[chat.effort] ?? null;
 }
 
 export function requestOf(path: Turn[], chat: ChatSettings, confirm: string[], resume: boolean): Record<string, unknown> {
@@ -49,14 +50,14 @@ export function requestOf(path: Turn[], chat: ChatSettings, confirm: string[], r
     for (const name of ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"] as const)
         if (chat[name] !== null) body[name] = chat[name];
     if (chat.effort) body.reasoning_effort = chat.effort;
-    const budget = budgetOf(chat);
-    if (budget !== null) body.thinking_budget = budget;
+    if (chat.effort !== "none" && chat.think_budget !== null) body.thinking_budget = chat.think_budget;
     if (resume) body.continue_final_message = true;
     if (/^odo(:|$)/.test(chat.model)) {
         const odo: Record<string, unknown> = {};
         if (chat.mode) odo.mode = chat.mode;
         if (chat.persona) odo.persona = chat.persona;
         if (chat.skill) odo.skill = chat.skill;
+        if (chat.collection) odo.collection = chat.collection;
         const allowed = [...new Set([...chat.confirm, ...confirm])].slice(0, 16);
         if (allowed.length) odo.confirm = allowed;
         else if (chat.askFirst) odo.confirm = "ask";

@@ -16,6 +16,7 @@ export interface ChatSettings {
     min_p: number | null;
     max_tokens: number | null;
     seed: number | null;
+    collection: string; // of documents that answers read; "": all that the user may read
     confirm: string[]; // tools that this chat may use after strangers' text
     askFirst: boolean; // each tool that writes, runs or sends waits for the user's permission
 }
@@ -45,6 +46,7 @@ export const plainChat: ChatSettings = {
     min_p: null,
     max_tokens: null,
     seed: null,
+    collection: "",
     confirm: [],
     askFirst: true,
 };

@@ -3,6 +3,7 @@ import { batch, computed, signal } from "@preact/signals";
 import { t } from "../i18n";
 import { answer, budgetOf, requestOf } from "./answer";
 import { ApiError, get, maybe, post, remove, send, versionOf } from "./api";
+import { limits, loadLimits } from "./limits";
 import { loadPersonas } from "./personas";
 import { change, keep, kept, plainChat, settings, type ChatSettings } from "./settings";
 import { Tree, newId, type Attachment, type Turn } from "./tree";
@@ -71,6 +72,7 @@ export async function loadModels(): Promise<void> {
     const list = await get<List<Model>>("/v1/models");
     models.value = list.data;
     void loadPersonas().catch(() => {});
+    void loadLimits();
 }
 
 const url = (id: string, rest = "") => `/v1/conversations/${encodeURIComponent(id)}${rest}`;
@@ -226,6 +228,12 @@ async function ensure(first: string): Promise<void> {
         if (e instanceof ApiError && e.status === 404) keeps.value = false;
         else throw e;
     }
+}
+
+// The id of this conversation, which begins now if nothing was said in it; "": the server keeps none.
+export async function begin(): Promise<string> {
+    await inOrder(() => ensure(""));
+    return current.value?.id ?? "";
 }
 
 // A turn, and those before it that could not be kept when they came.
@@ -451,12 +459,12 @@ export function branch(id: string, step: number): void {
 
 export const goTo = (id: string) => remember(tree.value.leaf(id));
 
-const LEARNED_BYTES = 20; // answers that are shorter are not learned
 export async function rate(id: string, rating: "up" | "down", comment?: string): Promise<void> {
     const turn = tree.value.turns.get(id);
     if (!turn) return;
     const next = { ...turn, rating };
-    if (rating === "up" && new TextEncoder().encode(turn.text).length < LEARNED_BYTES) say(t("turn.short", { n: LEARNED_BYTES }));
+    const least = limits.value.min_learned_bytes;
+    if (rating === "up" && new TextEncoder().encode(turn.text).length < least) say(t("turn.short", { n: least }));
     tree.value.put(next);
     show();
     try {

@@ -59,6 +59,7 @@ export function Chat({ menu }: { menu: () => void }) {
                 <IconButton icon="menu" name={t("menu")} kind="only-narrow" act={menu} />
                 <h1 class="title">{title}</h1>
                 {path.value.length && tree.value.hasBranches ? <IconButton icon="branch" name={t("branches")} act={() => (opened.value = { kind: "branches" })} /> : null}
+                {keeps.value ? <IconButton icon="book" name={t("chat.docs")} act={() => (opened.value = { kind: "documents" })} /> : null}
                 <ModelPicker />
                 <IconButton icon="sliders" name={t("chat.settings")} expanded={panelOpen.value} act={() => (panelOpen.value = !panelOpen.value)} />
             </header>

@@ -1,211 +1,20 @@
 // Knowledge.tsx: what the server knows of its owner: documents, and facts that it was told.
-import { useEffect, useRef, useState } from "preact/hooks";
-import { bytes, named, number, t, when } from "../i18n";
-import { ApiError, get, maybe, post, remove, upload } from "../lib/api";
-import { failed, say } from "../lib/state";
-import { filesOf } from "../lib/files";
+import { useEffect, useState } from "preact/hooks";
+import { number, t, when } from "../i18n";
+import { maybe, post, remove } from "../lib/api";
+import { current, failed } from "../lib/state";
+import { Documents } from "./Documents";
 import { Engram } from "./Engram";
-import { Icon, IconButton } from "./icons";
+import { IconButton } from "./icons";
 import { Screen } from "./Screen";
 
-interface Doc {
-    name: string;
-    title: string;
-    collection: string;
-    bytes: number;
-    chunks: number;
-    has_vectors: boolean;
-}
-interface Docs {
-    data: Doc[];
-    has_more: boolean;
-    last_id: string | null;
-    has_vectors: boolean;
-    has_reranker: boolean;
-}
-interface Hit {
-    name: string;
-    title: string;
-    heading: string;
-    text: string;
-    page: number;
-    line: number;
-    score: number;
-}
 interface Fact {
     id: number;
     kind: string;
     text: string;
     pinned: boolean;
 }
-const DOCS = 200; // on one page
 const focus = (el: HTMLElement | null) => void el?.focus();
-const query = (values: Record<string, string>) => new URLSearchParams(values).toString();
-
-function Add({ done }: { done: () => void }) {
-    const picker = useRef<HTMLInputElement>(null);
-    const folder = useRef<HTMLInputElement>(null);
-    const [over, setOver] = useState(false);
-    const [busy, setBusy] = useState<{ at: number; all: number; name: string } | null>(null);
-    const [wrong, setWrong] = useState<string[]>([]);
-    const add = async (list: { name: string; file: File }[]) => {
-        const errors: string[] = [];
-        for (let i = 0; i < list.length; i++) {
-            setBusy({ at: i, all: list.length, name: list[i].name });
-            try {
-                await upload(`/chimere/v1/documents?${query({ name: list[i].name })}`, list[i].file);
-            } catch (e) {
-                errors.push(`${list[i].name}: ${(e as Error).message}`);
-                if (e instanceof ApiError && (e.status === 401 || e.status === 403)) break;
-            }
-        }
-        setBusy(null);
-        setWrong(errors);
-        if (list.length > errors.length) say(t("docs.added", { n: list.length - errors.length }));
-        done();
-    };
-    const picked = (e: { currentTarget: HTMLInputElement }) => {
-        const list = [...(e.currentTarget.files ?? [])].map((file) => ({ name: file.webkitRelativePath || file.name, file }));
-        e.currentTarget.value = "";
-        void add(list);
-    };
-    return (
-        <div
-            class={`drop ${over ? "over" : ""}`}
-            onDragOver={(e) => {
-                e.preventDefault();
-                setOver(true);
-            }}
-            onDragLeave={() => setOver(false)}
-            onDrop={async (e) => {
-                e.preventDefault();
-                setOver(false);
-                if (e.dataTransfer) void add(await filesOf(e.dataTransfer));
-            }}
-        >
-            <p>{t("docs.drop")}</p>
-            <div class="row">
-                <button type="button" class="button" disabled={!!busy} onClick={() => picker.current?.click()}><Icon name="plus" />{t("docs.files")}</button>
-                <button type="button" class="button" disabled={!!busy} onClick={() => folder.current?.click()}><Icon name="plus" />{t("docs.folder")}</button>
-            </div>
-            <input ref={picker} type="file" multiple class="offscreen" tabIndex={-1} aria-label={t("docs.files")} onChange={picked} />
-            <input ref={(el) => { folder.current = el; el?.setAttribute("webkitdirectory", ""); }} type="file" multiple class="offscreen" tabIndex={-1} aria-label={t("docs.folder")} onChange={picked} />
-            {busy ? (
-                <>
-                    <progress value={busy.at} max={busy.all} aria-label={t("docs.reading", { name: busy.name })} />
-                    <p class="quiet" role="status">{t("docs.reading", { name: busy.name })} · {busy.at + 1}/{busy.all}</p>
-                </>
-            ) : null}
-            {wrong.length ? (
-                <ul class="error" role="alert">
-                    {wrong.slice(0, 20).map((w) => <li key={w}>{w}</li>)}
-                </ul>
-            ) : null}
-        </div>
-    );
-}
-
-function Search() {
-    const [text, setText] = useState("");
-    const [found, setFound] = useState<{ data: Hit[]; ranking: string; coverage: number } | null>(null);
-    const search = async () => {
-        if (!text.trim()) return;
-        try {
-            setFound(await get(`/chimere/v1/documents/search?${query({ query: text, limit: "8" })}`));
-        } catch (e) {
-            failed(e);
-        }
-    };
-    return (
-        <>
-            <form class="row" onSubmit={(e) => { e.preventDefault(); void search(); }}>
-                <label class="field">
-                    <span>{t("docs.search")}</span>
-                    <input type="search" value={text} onInput={(e) => setText(e.currentTarget.value)} />
-                </label>
-                <button type="submit" class="button primary">{t("side.search")}</button>
-            </form>
-            {found ? (
-                <div aria-live="polite">
-                    <p class="quiet">{found.data.length ? t("docs.found", { n: found.data.length, how: named("is", found.ranking), c: number(found.coverage * 100) }) : t("side.none")}</p>
-                    <ol class="cards" aria-label={t("docs.results")}>
-                        {found.data.map((h, i) => (
-                            <li class="card" key={i}>
-                                <div class="card-head">
-                                    <strong>{h.title || h.name}</strong>
-                                    <span class="quiet">{t("docs.score", { n: number(h.score, 3) })}</span>
-                                </div>
-                                <p class="quiet">
-                                    {h.name}
-                                    {h.page ? ` · ${t("source.page", { n: h.page })}` : ""}
-                                    {h.line ? ` · ${t("source.line", { n: h.line })}` : ""}
-                                    {h.heading ? ` · ${h.heading}` : ""}
-                                </p>
-                                <blockquote class="passage" tabIndex={0}>{h.text}</blockquote>
-                            </li>
-                        ))}
-                    </ol>
-                </div>
-            ) : null}
-        </>
-    );
-}
-
-function Documents() {
-    const [docs, setDocs] = useState<Docs | null | undefined>(undefined);
-    const read = (more: Record<string, string> = {}) => maybe<Docs>(`/chimere/v1/documents?${query({ limit: String(DOCS), ...more })}`);
-    const load = () => void read().then(setDocs).catch(failed);
-    useEffect(load, []);
-    const further = async () => {
-        try {
-            const next = await read({ after: docs!.last_id! });
-            if (next) setDocs({ ...next, data: [...docs!.data, ...next.data] });
-        } catch (e) {
-            failed(e);
-        }
-    };
-    const drop = async (d: Doc) => {
-        try {
-            await remove(`/chimere/v1/documents?${query({ name: d.name, collection: d.collection })}`);
-        } catch (e) {
-            failed(e);
-        }
-        load();
-    };
-    if (docs === null) return <p class="quiet">{t("docs.none.here")}</p>;
-    return (
-        <>
-            <Add done={load} />
-            <Search />
-            <h3>{t("docs.list", { n: `${number(docs?.data.length ?? 0)}${docs?.has_more ? "+" : ""}` })}</h3>
-            {docs?.data.length ? (
-                <div class="table-box" tabIndex={0} role="region" aria-label={t("docs")}>
-                    <table>
-                        <thead>
-                            <tr><th scope="col">{t("docs.name")}</th><th scope="col" class="number">{t("docs.size")}</th><th scope="col" class="number wide-only">{t("docs.chunks")}</th><th scope="col" class="wide-only">{t("docs.collection")}</th><th scope="col"><span class="offscreen">{t("side.delete")}</span></th></tr>
-                        </thead>
-                        <tbody>
-                            {docs.data.map((d) => (
-                                <tr key={`${d.collection}/${d.name}`}>
-                                    <th scope="row">{d.title}{d.title === d.name ? null : <span class="quiet"> {d.name}</span>}</th>
-                                    <td class="number">{bytes(d.bytes)}</td>
-                                    <td class="number wide-only">{number(d.chunks)}</td>
-                                    <td class="wide-only">{d.collection}</td>
-                                    <td class="number"><IconButton icon="trash" name={t("docs.delete", { name: d.title })} act={() => void drop(d)} /></td>
-                                </tr>
-                            ))}
-                        </tbody>
-                    </table>
-                </div>
-            ) : (
-                <p class="quiet">{docs ? t("docs.empty") : t("loading")}</p>
-            )}
-            {docs?.has_more ? <p><button type="button" class="button" onClick={() => void further()}>{t("side.further")}</button></p> : null}
-            {docs && !docs.has_vectors ? <p class="quiet">{t("docs.words")}</p> : null}
-        </>
-    );
-}
-
 function FactCard({ fact, load }: { fact: Fact; load: () => void }) {
     const [text, setText] = useState<string | null>(null);
     const act = async (what: () => Promise<unknown>) => {
@@ -304,11 +113,41 @@ function Examples() {
     );
 }
 
+// Which collection is shown and added to; "": all that the key reads, and the shared one.
+function Library() {
+    const [at, setAt] = useState("");
+    const [known, setKnown] = useState<string[]>([]);
+    const [name, setName] = useState("");
+    const c = current.value;
+    const names = [...new Set([...known, ...(at ? [at] : [])])].filter((x) => !x.startsWith("chat:"));
+    return (
+        <>
+            <label class="field">
+                <span>{t("docs.collection")}</span>
+                <select value={at} onChange={(e) => setAt(e.currentTarget.value)}>
+                    <option value="">{t("docs.all")}</option>
+                    {names.map((x) => <option key={x} value={x}>{x}</option>)}
+                    {c ? <option value={`chat:${c.id}`}>{t("docs.chat", { name: c.title || t("chat.untitled") })}</option> : null}
+                </select>
+            </label>
+            <form class="row" onSubmit={(e) => { e.preventDefault(); if (name.trim()) setAt(`my:${name.trim()}`); setName(""); }}>
+                <label class="field">
+                    <span>{t("docs.new")}</span>
+                    <input type="text" value={name} maxLength={40} onInput={(e) => setName(e.currentTarget.value)} />
+                </label>
+                <button type="submit" class="button">{t("docs.make")}</button>
+            </form>
+            <p class="quiet">{t("docs.private")}</p>
+            <Documents collection={at} target={async () => at} changed={(list) => at || setKnown([...new Set(list.map((d) => d.collection))])} />
+        </>
+    );
+}
+
 export default function Knowledge() {
     return (
         <Screen title={t("screen.knowledge")}>
             <h2>{t("docs")}</h2>
-            <Documents />
+            <Library />
             <h2>{t("memory")}</h2>
             <p class="quiet">{t("memory.about")}</p>
             <Memory />

@@ -7,9 +7,10 @@ import { look } from "../lib/fresh";
 import { failed } from "../lib/state";
 import type { Turn } from "../lib/tree";
 
-export const opened = signal<{ kind: "branches" } | { kind: "personas" } | { kind: "evidence"; turn: Turn } | null>(null);
-const parts: Record<"branches" | "personas" | "evidence", () => Promise<{ default: ComponentType<any> }>> = {
+export const opened = signal<{ kind: "branches" } | { kind: "documents" } | { kind: "personas" } | { kind: "evidence"; turn: Turn } | null>(null);
+const parts: Record<"branches" | "documents" | "personas" | "evidence", () => Promise<{ default: ComponentType<any> }>> = {
     branches: () => import("./Branches"),
+    documents: () => import("./ChatDocuments"),
     personas: () => import("./Personas"),
     evidence: () => import("./Evidence"),
 };
