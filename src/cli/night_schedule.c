@@ -44,6 +44,8 @@ static int put_service(struct buf *b, const struct cfg *c, const struct schedule
         buf_puts(&line, option);
         put_word(&line, cfg_str(c, passed[i]));
     }
+    if (cfg_float(c, "max-energy") > 0)
+        buf_printf(&line, " --max-energy %.12g", cfg_float(c, "max-energy"));
     if (!line.failed) buf_puts(b, line.p + 1);
     bool failed = line.failed;
     buf_fini(&line);

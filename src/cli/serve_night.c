@@ -66,6 +66,7 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
                                    .prompt_search = cfg_str(s->c, "night-prompt-search"),
                                    .items = items,
                                    .budget_s = s->budget_s,
+                                   .max_joules = cfg_float(s->c, "night-max-energy"),
                                    .canary = s->canary,
                                    .kwh_price = s->price,
                                    .currency = cfg_str(s->c, "night-price") ? s->currency : NULL,
@@ -74,6 +75,8 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
                                    .say = say,
                                    .ud = (void *)(uintptr_t)clock};
     if (!rc) rc = night_run(&record, nights, &host, &p, e);
+    if (!rc && json_object_get(record, "stopped"))
+        log_info("night: its energy budget was spent, and it stopped");
     if (!rc && !json_object_get(record, "read")) log_info("night: %s ended", steps);
     else if (!rc)
         log_info("night %lld ended: %s",
@@ -158,7 +161,8 @@ int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_
     s->r = r;
     s->docs = docs;
     snprintf(s->dir, sizeof s->dir, "%s", dir);
-    rc = night_share("night-canary", cfg_str(c, "night-canary"), &s->canary, e);
+    rc = night_can_measure(cfg_float(c, "night-max-energy"), e);
+    if (!rc) rc = night_share("night-canary", cfg_str(c, "night-canary"), &s->canary, e);
     if (!rc) rc = engram_args_duration("night-budget", cfg_str(c, "night-budget"), &s->budget_s, e);
     if (!rc && cfg_str(c, "night-price"))
         rc = price_args_read("night-price", cfg_str(c, "night-price"), &s->price, s->currency, e);

@@ -25,6 +25,7 @@
 /* hidden times; least questions that users rated again before a day can count as hostile */
 enum { MAX_HIDDEN = 366, LEAST_REVERSALS = 12 };
 enum { MAX_STEPS = 16, MAX_PROMPT = FZOO_MAX_TOKENS / 2 };
+enum { METER_NS = 100000000 }; /* time between two readings of the energy counters */
 #define P_DOWN 0.10 /* if a skill gets worse with a p below this, the promotion is refused */
 
 const struct night_step *const night_steps[] = {
@@ -54,9 +55,51 @@ void night_gain_of(struct night_gain *g, const double *before, const double *aft
     g->high = g->mean + half;
 }
 
-bool night_goes_on(const struct night *x) {
-    return (double)clock_ns() * 1e-9 < x->deadline &&
-           (!x->params->goes_on || x->params->goes_on(x->params->ud));
+/* ---- budgets ---- */
+
+static bool read_joules(double *out) {
+    struct energy_joules j;
+    if (!energy_now(&j)) return false;
+    *out = energy_total(&j);
+    return true;
+}
+
+int night_can_measure(double max_joules, struct err *e) {
+    char about[160];
+    double now;
+    if (!(max_joules > 0) || read_joules(&now)) return 0;
+    energy_about(about, sizeof about);
+    return err_set(e, CHIMERE_EUNSUPPORTED, "max-energy: the energy cannot be measured: %s", about);
+}
+
+static void start_meter(struct night_meter *m) { m->has_counter = read_joules(&m->from); }
+
+static void read_meter(struct night_meter *m) {
+    double now;
+    m->read_ns = clock_ns();
+    if (m->has_counter && read_joules(&now)) m->used = now - m->from;
+}
+
+/* Each forward pass asks, and a reading of many counters takes longer than a small pass. */
+static bool has_energy(struct night *x) {
+    struct night_meter *m = &x->meter;
+    if (!(x->params->max_joules > 0)) return true;
+    if (!m->read_ns || clock_ns() - m->read_ns >= METER_NS) read_meter(m);
+    m->is_spent |= m->used >= x->params->max_joules;
+    return !m->is_spent;
+}
+
+static bool user_goes_on(const struct night *x) {
+    return !x->params->goes_on || x->params->goes_on(x->params->ud);
+}
+
+bool night_goes_on(struct night *x) {
+    return (double)clock_ns() * 1e-9 < x->deadline && user_goes_on(x) && has_energy(x);
+}
+
+/* Returns true for an error that only means that the energy is spent: the night ends with a record. */
+static bool is_out_of_energy(const struct night *x, int rc) {
+    return rc == CHIMERE_ECANCELLED && x->meter.is_spent && user_goes_on(x);
 }
 
 int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, size_t *n,
@@ -106,16 +149,20 @@ static void give_back(struct night *x) {
     x->has_device = false;
 }
 
-/* Waits until no other user needs the engine. The waiting time does not count against the night's budget. */
+/* Waits until no other user needs the engine. The time and the energy of waiting do not count against the budgets. */
 static int take_device(struct night *x, struct err *e) {
     int64_t start = clock_ns();
+    read_meter(&x->meter);
+    double used = x->meter.used;
     while (!engine_borrow(x->host->engine)) {
-        if (x->params->goes_on && !x->params->goes_on(x->params->ud))
-            return err_set(e, CHIMERE_ECANCELLED, "the night was stopped");
+        if (!user_goes_on(x)) return err_set(e, CHIMERE_ECANCELLED, "the night was stopped");
         os_sleep_ms(10);
     }
     x->has_device = true;
     x->deadline += (double)(clock_ns() - start) * 1e-9;
+    read_meter(&x->meter);
+    x->meter.from += x->meter.used - used;
+    x->meter.used = used;
     return 0;
 }
 
@@ -202,15 +249,16 @@ static int suite_turn(void *ud, struct err *e) {
 
 static int run_suites(struct night *x, const struct night_arm *arm, json_t **run, struct err *e) {
     const struct windows_turn turn = {.fn = suite_turn, .ud = x};
-    return arm_run(run, x->host, x->items, arm, x->host->is_shared ? &turn : NULL, e);
+    bool polls = x->host->is_shared || x->params->max_joules > 0;
+    return arm_run(run, x->host, x->items, arm, polls ? &turn : NULL, e);
 }
 
 int night_answers(struct night *x, const json_t *items, json_t **run, struct err *e) {
     const struct night_arm none = {{NULL}};
     const struct windows_turn turn = {.fn = suite_turn, .ud = x};
-    bool is_shared = x->host->is_shared;
+    bool is_shared = x->host->is_shared, polls = is_shared || x->params->max_joules > 0;
     give_back(x);
-    int rc = arm_run(run, x->host, items, &none, is_shared ? &turn : NULL, e);
+    int rc = arm_run(run, x->host, items, &none, polls ? &turn : NULL, e);
     if (!rc && is_shared) rc = take_device(x, e);
     return rc;
 }
@@ -273,6 +321,10 @@ static int propose(struct night *x, struct proposal *p, struct err *e) {
     char line[512];
     int64_t start = clock_ns();
     bool is_upkeep = p->step->is_upkeep;
+    if (x->meter.is_spent) {
+        snprintf(p->why, sizeof p->why, "not begun: the energy budget was spent");
+        return 0;
+    }
     if (!is_upkeep) snprintf(p->path, sizeof p->path, "%s/%s", x->scratch, p->step->artefact);
     snprintf(line, sizeof line, "%s: %s", p->step->name, p->step->about);
     say(x, line);
@@ -387,7 +439,13 @@ static int choose(struct night *x, struct proposal *v, size_t n, json_t *record,
         if (!rc && passes) *chosen = beside | 1u << i;
     }
     json_decref(before);
-    return rc;
+    if (!is_out_of_energy(x, rc)) return rc;
+    for (size_t i = 0; i < n; i++)
+        if (all >> i & 1)
+            snprintf(v[i].why, sizeof v[i].why,
+                     "the energy budget was spent before the general suites were answered");
+    *chosen = beside;
+    return 0;
 }
 
 /* ---- the record ---- */
@@ -460,11 +518,24 @@ static int propose_all(struct night *x, struct proposal *v, size_t *n, struct er
         if (!is_wanted(x->params->steps, (*s)->name)) continue;
         v[*n] = (struct proposal){.step = *s};
         rc = propose(x, &v[*n], e);
+        if (is_out_of_energy(x, rc))
+            snprintf(v[*n].why, sizeof v[*n].why, "stopped: the energy budget was spent");
         ++*n;
         if (!rc && !night_goes_on(x))
             rc = err_set(e, CHIMERE_ECANCELLED, "the night was stopped, or its budget is spent");
+        if (is_out_of_energy(x, rc)) rc = 0;
     }
     return rc;
+}
+
+/* Records the energy of the night, and that its budget ended it. Others' answers are not part of it. */
+static void add_energy(struct night *x, json_t *record) {
+    read_meter(&x->meter);
+    if (x->meter.has_counter) json_object_set_new(record, "joules", json_real(x->meter.used));
+    if (x->meter.is_spent)
+        json_object_set_new(record, "stopped",
+                            json_pack("{s:s,s:f,s:f}", "reason", "energy", "joules", x->meter.used,
+                                      "limit", x->params->max_joules));
 }
 
 static bool is_only_upkeep(const char *steps) {
@@ -481,6 +552,7 @@ static int upkeep(struct night *x, json_t *record, struct err *e) {
     int rc = propose_all(x, v, &n, e);
     for (size_t i = 0; i < n; i++) json_array_append_new(steps, proposal_json(&v[i]));
     json_object_set_new(record, "steps", steps);
+    if (!rc) add_energy(x, record);
     return rc;
 }
 
@@ -641,8 +713,6 @@ static int learn(struct night *x, json_t *record, struct err *e) {
     struct proposal v[MAX_STEPS];
     size_t n = 0;
     unsigned chosen = 0;
-    struct energy_joules before, after;
-    bool has_energy = energy_now(&before);
     int rc = end_trial(x, e);
     if (!rc) rc = check_model(x, record, e);
     if (!rc) rc = collect_day(x, record, e);
@@ -654,9 +724,7 @@ static int learn(struct night *x, json_t *record, struct err *e) {
     if (!rc) judge_gains(v, n);
     if (!rc) rc = choose(x, v, n, record, &chosen, e);
     for (size_t i = 0; i < n; i++) v[i].promoted = chosen >> i & 1;
-    if (!rc && has_energy && energy_now(&after)) /* energy of the whole machine during the night */
-        json_object_set_new(record, "joules",
-                            json_real(energy_total(&after) - energy_total(&before)));
+    if (!rc) add_energy(x, record);
     if (!rc && x->params->currency)
         json_object_set_new(record, "price",
                             json_pack("{s:f,s:s}", "per_kwh", x->params->kwh_price, "currency",
@@ -680,6 +748,8 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
                   "model_hash", (json_int_t)(h->model->hash >> 1), "seed", (json_int_t)p.seed);
     int rc = *record ? check_steps(p.steps, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && night_prompts_search(p.prompt_search, e) < 0) rc = CHIMERE_EINVAL;
+    if (!rc) rc = night_can_measure(p.max_joules, e);
+    start_meter(&x.meter);
     bool is_upkeep = !rc && is_only_upkeep(p.steps);
     if (!rc) rc = is_upkeep ? upkeep(&x, *record, e) : learn(&x, *record, e);
     close_night(&x);

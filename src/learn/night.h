@@ -41,8 +41,11 @@ struct night_params {
     const char *prompt_search;
     const json_t *items; /* items of the general suites, in the format of eval/harness.h */
     double budget_s;     /* time budget of all steps; 0: 1800 */
-    double least_worth;  /* smallest worth of an answer that is learned; 0: 0.75 */
-    bool dry_run;        /* nothing is promoted or recorded */
+    /* energy budget of the whole night, of all processes of the machine; 0: no limit. If it is spent, the step that
+     * runs is stopped, and the record has the key "stopped". */
+    double max_joules;
+    double least_worth; /* smallest worth of an answer that is learned; 0: 0.75 */
+    bool dry_run;       /* nothing is promoted or recorded */
     /* share of the conversations that try what is promoted before it becomes current (trial.h); 0: no trial */
     double canary;
     double kwh_price;     /* money per kilowatt-hour, for the report */
@@ -55,6 +58,8 @@ struct night_params {
     void *ud;
 };
 
+/* CHIMERE_EUNSUPPORTED: the energy budget is above 0, and the machine has no counter of energy that can be read. */
+int night_can_measure(double max_joules, struct err *e);
 /* *record: a new reference; what the night read, measured and did. Without "read": only upkeep (night_step.h). CHIMERE_ECANCELLED: nothing was changed. */
 int night_run(json_t **record, struct nights *n, const struct night_host *h,
               const struct night_params *p, struct err *e);

@@ -227,7 +227,12 @@ static void put_energy(struct buf *b, const json_t *r) {
     if (!*text) return;
     buf_puts(b, "<p>Energy of the whole machine: ");
     put_text(b, text);
-    buf_puts(b, ".</p>\n");
+    buf_puts(b, ".");
+    const json_t *stopped = json_object_get(r, "stopped");
+    if (stopped)
+        buf_printf(b, " The night stopped because its energy budget of %.6g J was spent.",
+                   real(stopped, "limit"));
+    buf_puts(b, "</p>\n");
 }
 
 static void put_head(struct buf *b, const json_t *r, int64_t night) {

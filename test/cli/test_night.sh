@@ -23,17 +23,22 @@ PY
 run=(run -m nano --db day.db -q -n 2 --steps engram)
 refuses 2 'such as 0.25 EUR/kWh' night "${run[@]}" --price cheap
 refuses 2 'such as 0.25 EUR/kWh' night "${run[@]}" --price '0.25 EUR<b>'
-energy=()
+energy=() enough=()
 if [ -r "${FAKE_NVML:-}" ]; then # a stand-in for NVIDIA's library: a night without a counter has no energy to pay
     mkdir lib
     ln -s "$FAKE_NVML" lib/libnvidia-ml.so.1
     energy=(env "LD_LIBRARY_PATH=$PWD/lib")
+    enough=(--max-energy 1e6)
 fi
-"${energy[@]}" "$CHIMERE" night "${run[@]}" --night-dir nights --price '7.2 EUR/kWh' --dry-run >dry
+"${energy[@]}" "$CHIMERE" night "${run[@]}" --night-dir nights --price '7.2 EUR/kWh' "${enough[@]}" --dry-run >dry
 [ -z "${energy[*]}" ] || grep -q 'energy    .* kWh, .* EUR at 7.2 EUR per kWh' dry || fail "energy: $(cat dry)"
 grep -q 'engram .*promoted: ' dry || fail "dry run: $(cat dry)"
 night status | grep -q 'nothing was promoted' || fail "a dry run changed what serves"
 night "${run[@]}" >first
+if ! grep -q '^  energy' first; then
+    refuses 1 'energy cannot be measured: ' night "${run[@]}" --max-energy 5
+    refuses 1 'energy cannot be measured: ' "$CHIMERE" serve -m nano --port 0 --night --night-dir nights --night-max-energy 5
+fi
 grep -q 'p 0\.0[0-9]*, less than 0.0250 is needed; a gain of ' first || fail "power: $(cat first)"
 grep -q 'a fall of [0-9.]* points would be seen' first || fail "power of the suites: $(cat first)"
 grep -q '1 below worth' first || fail "what was read: $(cat first)"
@@ -59,6 +64,22 @@ grep -q '2 kWh, 0.6 &lt;EUR at' paid.html || fail "money on the page: $(cat paid
 "$CHIMERE" engram verify nights/live/night.engram >/dev/null
 "$CHIMERE" run -m nano -q --temp 0 --engram nights/live/night.engram 'Where does Miravik live?' >answer
 grep -q 'Venn' answer || fail "what was learned: $(cat answer)"
+
+# the energy budget ends a night in the middle of a step: a record, and nothing of it is promoted
+if [ -n "${energy[*]}" ]; then
+    mkdir long
+    (cd long && long_day)
+    FAKE_NVML_JUMP=jump "${energy[@]}" "$CHIMERE" night run -m nano --db long/day.db -n 2 --night-dir spent \
+        --steps engram,lora,drafts --max-energy 1e6 2> >(while read -r line; do [[ $line != lora:* ]] || : >jump; done) >spent.txt
+    grep -q 'stopped   the energy budget of 1e+06 J was spent after [0-9]' spent.txt || fail "spent: $(cat spent.txt)"
+    grep -q 'lora *refused' spent.txt && grep -q 'stopped: the energy budget was spent' spent.txt || fail "lora: $(cat spent.txt)"
+    grep -q 'not begun: the energy budget' spent.txt || fail "drafts: $(cat spent.txt)"
+    grep -q 'spent before the general suites were answered' spent.txt || fail "engram: $(cat spent.txt)"
+    "$CHIMERE" night report --night-dir spent | cmp - spent.txt || fail "the record of a night without energy"
+    "$CHIMERE" night status --night-dir spent | grep -q 'nothing was promoted' || fail "a night without energy promoted"
+    "$CHIMERE" night report --night-dir spent --html spent.html
+    grep -q 'its energy budget of 1e+06 J was spent' spent.html || fail "page: $(cat spent.html)"
+fi
 
 night rollback | grep -q 'as it is' || fail "rollback"
 [ ! -e nights/live/night.engram ] || fail "rollback left the table"
@@ -168,7 +189,8 @@ export XDG_CONFIG_HOME=$PWD/config
 night schedule lora=02:30 'engram=mon 04:00' >planned
 grep -q '^lora  *02:30  *next ' planned || fail "schedule: $(cat planned)"
 night schedule | cmp - planned || fail "the schedule is not kept: $(night schedule)"
-night schedule --systemd --db "a %b\"c.db" >units
+night schedule --systemd --db "a %b\"c.db" --max-energy 50000 >units
+grep -q ' --max-energy 50000$' units || fail "service: $(cat units)"
 grep -q 'OnCalendar=\*-\*-\* 02:30:00' units || fail "timer: $(cat units)"
 grep -q 'OnCalendar=Mon \*-\*-\* 04:00:00' units || fail "timer: $(cat units)"
 grep -q ' night run --quiet --steps lora .*--db "a %%b\\"c.db"' units || fail "service: $(cat units)"

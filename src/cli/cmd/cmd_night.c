@@ -43,6 +43,8 @@ const struct cfg_opt night_options[] = {
      "how the step prompts searches: gepa (changes of good playbooks) or mipro (combinations of an "
      "instruction and demonstrations)"},
     {"budget", 0, CFG_STR, "TIME", "30m", 0, 0, NULL, "time of a night, such as 30m or 2h"},
+    {"max-energy", 0, CFG_FLOAT, "JOULES", "0", 0, 1e12, NULL,
+     "run: energy of the whole machine after which a night stops; 0: no limit"},
     {"least-worth", 0, CFG_FLOAT, "W", "0.75", 0, 1, NULL, "of answers that are learned, 0 to 1"},
     {"suite-items", 'n', CFG_INT, "N", "20", 1, EVAL_MAX_ITEMS, NULL,
      "items of each skill that a promotion must not harm"},
@@ -161,6 +163,10 @@ static void print_record(const json_t *r) {
     char energy[128];
     night_energy_text(r, energy, sizeof energy);
     if (*energy) printf("  energy    %s\n", energy);
+    const json_t *spent = json_object_get(r, "stopped");
+    if (spent)
+        printf("  stopped   the energy budget of %.6g J was spent after %.6g J\n",
+               real(spent, "limit"), real(spent, "joules"));
     const json_t *canary = json_object_get(r, "canary");
     if (canary)
         printf("  canary    %.3g %% of the conversations: %s\n", 100 * real(canary, "share"),
@@ -195,6 +201,7 @@ static int run(const struct cfg *c, struct err *e) {
     if (!rc) rc = night_share("canary", cfg_str(c, "canary"), &canary, e);
     if (!rc && cfg_str(c, "price"))
         rc = price_args_read("price", cfg_str(c, "price"), &price, currency, e);
+    if (!rc) rc = night_can_measure(cfg_float(c, "max-energy"), e);
     if (!rc) rc = night_items(items, (size_t)cfg_int(c, "suite-items"), e);
     if (!rc) rc = odo_args_store(c, &store, e);
     if (!rc) rc = nights_open(&nights, cfg_str(c, "night-dir"), NIGHTS_WRITE, e);
@@ -213,6 +220,7 @@ static int run(const struct cfg *c, struct err *e) {
                                        .prompt_search = cfg_str(c, "prompt-search"),
                                        .items = items,
                                        .budget_s = budget,
+                                       .max_joules = cfg_float(c, "max-energy"),
                                        .least_worth = cfg_float(c, "least-worth"),
                                        .dry_run = cfg_bool(c, "dry-run"),
                                        .canary = canary,

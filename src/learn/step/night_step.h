@@ -6,6 +6,14 @@
 #include "learn/night.h"
 #include "learn/step/fzoo.h"
 
+/* Measures the energy of a night against its budget. What other users need while the night waits does not count. */
+struct night_meter {
+    double from, used; /* joules: of the counters at the start; of the night so far */
+    int64_t read_ns;   /* time of the last reading, 0: none */
+    bool has_counter;
+    bool is_spent; /* the budget is spent: the night stops, and keeps what it has */
+};
+
 /* State of a night that the steps share. */
 struct night {
     const struct night_host *host;
@@ -24,6 +32,7 @@ struct night {
     size_t n_hidden;
     double deadline; /* in seconds of clock_ns(); waiting for the device does not count */
     bool has_device; /* the night currently owns host->engine, which others use too */
+    struct night_meter meter;
 };
 
 /* Paired measurement of a target on held-out questions, in the unit of the step (lower is better). */
@@ -90,7 +99,8 @@ int night_encode_item(struct night *x, size_t i, const char *rules, const json_t
                       struct fzoo_sample *out, struct err *e);
 /* Lets the model answer items, without learned files; *run: a new reference, as of eval_run. */
 int night_answers(struct night *x, const json_t *items, json_t **run, struct err *e);
-bool night_goes_on(const struct night *x);
+/* Returns false if the user stopped the night, or if its time or its energy is spent. */
+bool night_goes_on(struct night *x);
 /* Returns the callback for every forward pass of a step: it waits while a user's request needs the device. Its ud
  * is x. */
 struct windows_turn night_turn(struct night *x);
