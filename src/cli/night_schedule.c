@@ -26,7 +26,8 @@ static void put_word(struct buf *b, const char *word) {
 /* After downtime, timers may start several services at once; so each service waits for those before it. */
 static int put_service(struct buf *b, const struct cfg *c, const struct schedule *s, size_t row,
                        struct err *e) {
-    static const char *const passed[] = {"model", "night-dir", "db", "budget", "device"};
+    static const char *const passed[] = {"model",  "night-dir", "db",
+                                         "budget", "lora-rule", "device"};
     char program[MAX_PATH], option[32];
     int rc = file_program(program, sizeof program, e);
     if (rc) return rc;

@@ -64,6 +64,7 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
         .docs = s->docs};
     const struct night_params p = {.steps = steps,
                                    .prompt_search = cfg_str(s->c, "night-prompt-search"),
+                                   .lora_rule = cfg_str(s->c, "night-lora-rule"),
                                    .items = items,
                                    .budget_s = s->budget_s,
                                    .max_joules = cfg_float(s->c, "night-max-energy"),
@@ -161,7 +162,9 @@ int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_
     s->r = r;
     s->docs = docs;
     snprintf(s->dir, sizeof s->dir, "%s", dir);
-    rc = night_can_measure(cfg_float(c, "night-max-energy"), e);
+    const struct zo_rule *rule;
+    rc = zo_rule_of(&rule, cfg_str(c, "night-lora-rule"), e);
+    if (!rc) rc = night_can_measure(cfg_float(c, "night-max-energy"), e);
     if (!rc) rc = night_share("night-canary", cfg_str(c, "night-canary"), &s->canary, e);
     if (!rc) rc = engram_args_duration("night-budget", cfg_str(c, "night-budget"), &s->budget_s, e);
     if (!rc && cfg_str(c, "night-price"))

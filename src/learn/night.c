@@ -253,12 +253,13 @@ static int run_suites(struct night *x, const struct night_arm *arm, json_t **run
     return arm_run(run, x->host, x->items, arm, polls ? &turn : NULL, e);
 }
 
-int night_answers(struct night *x, const json_t *items, json_t **run, struct err *e) {
-    const struct night_arm none = {{NULL}};
+int night_answers(struct night *x, const json_t *items, const char *adapter, json_t **run,
+                  struct err *e) {
+    const struct night_arm arm = {.path = {[ARM_ADAPTER] = adapter}};
     const struct windows_turn turn = {.fn = suite_turn, .ud = x};
     bool is_shared = x->host->is_shared, polls = is_shared || x->params->max_joules > 0;
     give_back(x);
-    int rc = arm_run(run, x->host, items, &none, polls ? &turn : NULL, e);
+    int rc = arm_run(run, x->host, items, &arm, polls ? &turn : NULL, e);
     if (!rc && is_shared) rc = take_device(x, e);
     return rc;
 }
@@ -748,6 +749,8 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
                   "model_hash", (json_int_t)(h->model->hash >> 1), "seed", (json_int_t)p.seed);
     int rc = *record ? check_steps(p.steps, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && night_prompts_search(p.prompt_search, e) < 0) rc = CHIMERE_EINVAL;
+    const struct zo_rule *rule;
+    if (!rc) rc = zo_rule_of(&rule, p.lora_rule, e);
     if (!rc) rc = night_can_measure(p.max_joules, e);
     start_meter(&x.meter);
     bool is_upkeep = !rc && is_only_upkeep(p.steps);

@@ -39,6 +39,8 @@ struct night_params {
     const char *steps; /* names, comma-separated; NULL: all */
     /* how playbooks are searched: "gepa", or "mipro"; NULL: gepa */
     const char *prompt_search;
+    /* how the step lora trains: "fzoo", "mezo" or "es" (step/zo.h); NULL: fzoo */
+    const char *lora_rule;
     const json_t *items; /* items of the general suites, in the format of eval/harness.h */
     double budget_s;     /* time budget of all steps; 0: 1800 */
     /* energy budget of the whole night, of all processes of the machine; 0: no limit. If it is spent, the step that

@@ -205,6 +205,7 @@ refuses 1 'there is no step sleep' night schedule sleep=03:00
 
 refuses 2 'expected run, status' night sleep
 refuses 2 'expected names of engram, lora, prompts, ' night "${run[@]}" --steps engram,sleep
+refuses 2 'expected fzoo, mezo or es, got adam' night "${run[@]}" --lora-rule adam
 # ---- killed at any moment: what serves is whole, and the next night runs ----
 
 cp nights/live/night.engram served

@@ -42,6 +42,8 @@ const struct cfg_opt night_options[] = {
     {"prompt-search", 0, CFG_STR, "NAME", "gepa", 0, 0, NULL,
      "how the step prompts searches: gepa (changes of good playbooks) or mipro (combinations of an "
      "instruction and demonstrations)"},
+    {"lora-rule", 0, CFG_STR, "NAME", "fzoo", 0, 0, NULL,
+     "run: how the step lora trains: fzoo, mezo, or es, which rewards whole answers"},
     {"budget", 0, CFG_STR, "TIME", "30m", 0, 0, NULL, "time of a night, such as 30m or 2h"},
     {"max-energy", 0, CFG_FLOAT, "JOULES", "0", 0, 1e12, NULL,
      "run: energy of the whole machine after which a night stops; 0: no limit"},
@@ -218,6 +220,7 @@ static int run(const struct cfg *c, struct err *e) {
                                             night_pipelines(NULL, pipelines, sizeof pipelines)};
         const struct night_params p = {.steps = cfg_str(c, "steps"),
                                        .prompt_search = cfg_str(c, "prompt-search"),
+                                       .lora_rule = cfg_str(c, "lora-rule"),
                                        .items = items,
                                        .budget_s = budget,
                                        .max_joules = cfg_float(c, "max-energy"),

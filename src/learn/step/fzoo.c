@@ -8,10 +8,6 @@
 #include "eval/logprob.h"
 #include "eval/windows.h"
 
-#define MOMENTUM 0.9f
-#define DEFAULT_LR 2e-3f
-#define DEFAULT_EPS 1e-2f
-
 struct member {
     struct lora *lora; /* owned */
     struct lora_use use;
@@ -35,14 +31,16 @@ struct trainer {
 
 static void defaults(struct fzoo_params *p) {
     if (p->rank < 1) p->rank = 2;
-    if (p->members < 2) p->members = 8;
+    if (!p->rule) p->rule = zo_rules[0];
+    if (p->members < 2) p->members = p->rule->members;
     if (p->members > FZOO_MAX_MEMBERS) p->members = FZOO_MAX_MEMBERS;
-    if (p->batch < 1) p->batch = 4;
+    if (p->rule->is_paired) p->members &= ~1;
+    if (p->batch < 1) p->batch = p->rule->batch;
     if (p->steps < 1) p->steps = 400;
     if (p->every < 1) p->every = 20;
     if (p->patience < 1) p->patience = 4;
-    if (!(p->lr > 0)) p->lr = DEFAULT_LR;
-    if (!(p->eps > 0)) p->eps = DEFAULT_EPS;
+    if (!(p->lr > 0)) p->lr = p->rule->lr;
+    if (!(p->eps > 0)) p->eps = p->rule->eps;
     if (p->n_batch < 1) p->n_batch = 512;
 }
 
@@ -112,56 +110,29 @@ static int measure(struct trainer *t, const struct lora_use *use, struct fzoo_sa
 
 /* ---- a step ---- */
 
-/* Returns 64 random signs of member i in a step. */
-static uint64_t signs(const struct trainer *t, int32_t step, int32_t i, size_t word) {
-    uint64_t stream = t->p.seed ^ ((uint64_t)step << 8 | (uint64_t)i) * 0x9e3779b97f4a7c15ULL;
-    return rng_at(stream, word);
+static struct zo_step step_of(const struct trainer *t, int32_t step) {
+    return (struct zo_step){.rule = t->p.rule,
+                            .seed = t->p.seed,
+                            .step = step,
+                            .n_step = t->p.steps,
+                            .n_member = t->p.members,
+                            .lr = t->p.lr,
+                            .eps = t->p.eps};
 }
 
 static int perturb(struct trainer *t, int32_t step, int32_t i, struct err *e) {
     size_t n;
-    const float *b = lora_b(t->centre, &n);
+    const struct zo_step s = step_of(t, step);
     float *to = lora_b(t->members[i].lora, &n);
-    for (size_t word = 0; word * 64 < n; word++) {
-        uint64_t bits = signs(t, step, i, word);
-        for (size_t k = word * 64; k < n && k < word * 64 + 64; k++, bits >>= 1)
-            to[k] = b[k] + (bits & 1 ? t->p.eps : -t->p.eps);
-    }
+    zo_perturb(&s, i, lora_b(t->centre, &n), to, n);
     return lora_commit(t->members[i].lora, e);
 }
 
-/* Updates the adapter: B -= rate * velocity. The velocity is a running mean of the normalised gradient estimate. */
-static void update(struct trainer *t, int32_t step, const double *loss) {
-    int32_t n_member = t->p.members;
-    double mean = 0, var = 0;
-    for (int32_t i = 0; i < n_member; i++) mean += loss[i] / n_member;
-    for (int32_t i = 0; i < n_member; i++) var += (loss[i] - mean) * (loss[i] - mean) / n_member;
-    if (!(var > 0)) return;
-    float scale[FZOO_MAX_MEMBERS];
-    for (int32_t i = 0; i < n_member; i++)
-        scale[i] = (float)((loss[i] - mean) / sqrt(var) / sqrt((double)n_member));
-    float rate = t->p.lr * 0.5f * (1 + cosf(3.14159265f * (float)step / (float)t->p.steps));
-    size_t n;
-    float *b = lora_b(t->centre, &n);
-    for (size_t word = 0; word * 64 < n; word++) {
-        float g[64] = {0};
-        for (int32_t i = 0; i < n_member; i++) {
-            uint64_t bits = signs(t, step, i, word);
-            for (int k = 0; k < 64; k++, bits >>= 1) g[k] += bits & 1 ? scale[i] : -scale[i];
-        }
-        for (size_t k = word * 64; k < n && k < word * 64 + 64; k++) {
-            t->velocity[k] = MOMENTUM * t->velocity[k] + (1 - MOMENTUM) * g[k % 64];
-            b[k] -= rate * t->velocity[k];
-        }
-    }
-}
-
-static int one_step(struct trainer *t, int32_t step, struct fzoo_samples train, double *mean,
-                    struct err *e) {
+/* Measures the mean loss per answer token of each member on a random batch. */
+static int losses_of(struct trainer *t, int32_t step, struct fzoo_samples train, double *loss,
+                     struct err *e) {
     int32_t n_member = t->p.members, n_batch = t->p.batch;
-    int rc = 0;
     int64_t n_tok = 0;
-    for (int32_t i = 0; !rc && i < n_member; i++) rc = perturb(t, step, i, e);
     for (int32_t k = 0; k < n_batch; k++) {
         const struct fzoo_sample *s =
             &train.v[rng_at(t->p.seed ^ 0x5eed, (uint64_t)step * (uint64_t)n_batch + (uint64_t)k) %
@@ -170,15 +141,30 @@ static int one_step(struct trainer *t, int32_t step, struct fzoo_samples train, 
         for (int32_t i = 0; i < n_member; i++)
             t->w[k * n_member + i] = window_of(s, &t->members[i].use);
     }
-    if (!rc) rc = pass(t, (size_t)(n_member * n_batch), e);
-    if (rc) return rc;
-    double loss[FZOO_MAX_MEMBERS] = {0};
-    *mean = 0;
-    for (int32_t j = 0; j < n_member * n_batch; j++) {
+    int rc = pass(t, (size_t)(n_member * n_batch), e);
+    for (int32_t j = 0; !rc && j < n_member * n_batch; j++)
         loss[j % n_member] += t->nll[j] / (double)n_tok;
-        *mean += t->nll[j] / (double)n_tok / n_member;
+    return rc;
+}
+
+static int one_step(struct trainer *t, int32_t step, struct fzoo_samples train, double *mean,
+                    struct err *e) {
+    int32_t n_member = t->p.members;
+    double loss[FZOO_MAX_MEMBERS] = {0};
+    int rc = 0;
+    *mean = 0;
+    for (int32_t i = 0; !rc && i < n_member; i++) rc = perturb(t, step, i, e);
+    for (int32_t i = 0; !rc && t->p.rule->rewards && i < n_member; i++) {
+        rc = t->p.reward(t->p.ud, &t->members[i].use, step, &loss[i], e);
+        loss[i] = -loss[i];
     }
-    update(t, step, loss);
+    if (!rc && !t->p.rule->rewards) rc = losses_of(t, step, train, loss, e);
+    if (rc) return rc;
+    for (int32_t i = 0; i < n_member; i++) *mean += loss[i] / n_member;
+    const struct zo_step s = step_of(t, step);
+    size_t n;
+    float *b = lora_b(t->centre, &n);
+    zo_update(&s, loss, b, t->velocity, n);
     return 0;
 }
 
@@ -286,6 +272,8 @@ int fzoo_train(struct lora **out, struct model *m, struct fzoo_samples train,
     defaults(&t.p);
     int rc = check(train, 1, "training", e);
     if (!rc) rc = check(held, 2, "held-out", e);
+    if (!rc && t.p.rule->rewards && !t.p.reward)
+        rc = err_set(e, CHIMERE_EINVAL, "training: %s expects a reward", t.p.rule->name);
     if (!rc) rc = open_trainer(&t, train, held, e);
     if (!rc) rc = train_all(&t, train, held, e);
     if (!rc) {

@@ -97,8 +97,13 @@ int night_encode_text(struct night *x, const char *question, const char *answer,
 /* The same for answer i of the day. */
 int night_encode_item(struct night *x, size_t i, const char *rules, const json_t *shots,
                       struct fzoo_sample *out, struct err *e);
-/* Lets the model answer items, without learned files; *run: a new reference, as of eval_run. */
-int night_answers(struct night *x, const json_t *items, json_t **run, struct err *e);
+/* Lets the model answer items, without learned files but with an adapter, a file (NULL: none); *run: a new
+ * reference, as of eval_run. */
+int night_answers(struct night *x, const json_t *items, const char *adapter, json_t **run,
+                  struct err *e);
+/* Returns how much of an accepted answer was said, 0..1: the harmonic mean of the shares of words that both have, in any
+ * order and case. */
+double night_lora_reward(const char *said, const char *accepted);
 /* Returns false if the user stopped the night, or if its time or its energy is spent. */
 bool night_goes_on(struct night *x);
 /* Returns the callback for every forward pass of a step: it waits while a user's request needs the device. Its ud

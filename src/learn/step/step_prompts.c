@@ -151,7 +151,7 @@ static int put_reflections(struct search *s, struct err *e) {
     json_t *items = json_array(), *run = NULL, *row;
     size_t i;
     for (int k = 0; k < REFLECTIONS; k++) json_array_append_new(items, reflection(s, k));
-    int rc = night_answers(s->x, items, &run, e);
+    int rc = night_answers(s->x, items, NULL, &run, e);
     json_array_foreach(json_object_get(run, "items"), i, row) {
         char text[PLAYBOOK_MAX_BULLET + 1];
         const char *said = json_string_value(json_object_get(row, "text"));
