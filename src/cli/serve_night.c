@@ -22,9 +22,11 @@ enum {
 };
 
 struct serve_night {
-    const struct cfg *c; /* borrowed */
-    struct chat_rig *r;  /* borrowed */
-    struct docs *docs;   /* borrowed; NULL: none open */
+    const struct cfg *c;    /* borrowed */
+    struct chat_rig *r;     /* borrowed */
+    struct docs *docs;      /* borrowed; NULL: none open */
+    struct reward *judge;   /* borrowed; NULL: none */
+    const char *judge_name; /* borrowed */
     double budget_s, canary, price;
     char currency[PRICE_CURRENCY];
     uint32_t n_tick;
@@ -65,6 +67,8 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
     const struct night_params p = {.steps = steps,
                                    .prompt_search = cfg_str(s->c, "night-prompt-search"),
                                    .lora_rule = cfg_str(s->c, "night-lora-rule"),
+                                   .judge = s->judge,
+                                   .judge_name = s->judge_name,
                                    .items = items,
                                    .budget_s = s->budget_s,
                                    .max_joules = cfg_float(s->c, "night-max-energy"),
@@ -144,7 +148,7 @@ static int open_serving(struct serve_night *s, const char *dir, struct learned *
 }
 
 int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_rig *r,
-                     struct docs *docs, struct learned *learned, struct err *e) {
+                     const struct odo_rig *odo, struct learned *learned, struct err *e) {
     char dir[NIGHTS_MAX_PATH];
     struct nights *n;
     *out = NULL;
@@ -160,7 +164,9 @@ int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_
     if (!s) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     s->c = c;
     s->r = r;
-    s->docs = docs;
+    s->docs = odo->docs;
+    s->judge = odo->prm;
+    s->judge_name = odo->scorer.name;
     snprintf(s->dir, sizeof s->dir, "%s", dir);
     const struct zo_rule *rule;
     rc = zo_rule_of(&rule, cfg_str(c, "night-lora-rule"), e);

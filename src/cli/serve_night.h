@@ -19,13 +19,13 @@
     {"night-canary", 0, CFG_STR, "SHARE", "0", 0, 0, NULL, "share of the conversations that try what a night promotes for a day, such as 10%; 0: no trial"}
 /* clang-format on */
 
-struct docs;
+struct odo_rig;
 struct serve_night;
 
-/* c, r, docs (NULL: none) and learned are borrowed until serve_night_close, which must be called before the engine is closed. The files of
+/* c, r, odo (its documents and its process reward model, if there are any) and learned are borrowed until serve_night_close, which must be called before the engine is closed. The files of
  * the current night are in `learned` when it returns. */
 int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_rig *r,
-                     struct docs *docs, struct learned *learned, struct err *e);
+                     const struct odo_rig *odo, struct learned *learned, struct err *e);
 void serve_night_close(struct serve_night *s);
 
 #endif

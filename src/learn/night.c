@@ -18,6 +18,7 @@
 #include "learn/step/arm.h"
 #include "learn/gate.h"
 #include "learn/step/night_step.h"
+#include "learn/data/judge.h"
 #include "learn/data/own.h"
 #include "learn/trial.h"
 #include "learn/data/votes.h"
@@ -709,6 +710,29 @@ static void close_night(struct night *x) {
     learn_day_fini(&x->day);
 }
 
+static bool judging_goes_on(void *ud) {
+    struct night *x = ud;
+    return (double)clock_ns() * 1e-9 < x->deadline - x->params->budget_s / 2 && night_goes_on(x);
+}
+
+/* Lets the judge score the answers that it has not seen yet. */
+static int judge_answers(struct night *x, json_t *record, struct err *e) {
+    struct judge_report r;
+    const struct judge j = {.reward = x->params->judge,
+                            .name = x->params->judge_name,
+                            .goes_on = judging_goes_on,
+                            .ud = x};
+    if (!j.reward || x->params->dry_run) return 0;
+    say(x, "the judge scores the day's answers");
+    int rc = judge_day(&r, x->host->store, &j, e);
+    if (rc) return rc;
+    json_t *o = json_pack("{s:s,s:I,s:I,s:I}", "name", j.name, "judged", (json_int_t)r.n_judged,
+                          "accepted", (json_int_t)r.n_good, "rejected", (json_int_t)r.n_bad);
+    if (!isnan(r.auc)) json_object_set_new(o, "auc", json_real(r.auc));
+    json_object_set_new(record, "judge", o);
+    return 0;
+}
+
 /* Reads the day, lets the steps propose, and promotes what passes. */
 static int learn(struct night *x, json_t *record, struct err *e) {
     struct proposal v[MAX_STEPS];
@@ -716,6 +740,7 @@ static int learn(struct night *x, json_t *record, struct err *e) {
     unsigned chosen = 0;
     int rc = end_trial(x, e);
     if (!rc) rc = check_model(x, record, e);
+    if (!rc) rc = judge_answers(x, record, e);
     if (!rc) rc = collect_day(x, record, e);
     if (!rc) rc = add_own(x, record, e);
     if (!rc) json_object_set_new(record, "read", day_json(&x->day));

@@ -16,6 +16,7 @@
 #include "text/tok/tok.h"
 
 struct docs;
+struct reward;
 struct store;
 
 /* The system that the night improves. All members are borrowed. */
@@ -41,6 +42,9 @@ struct night_params {
     const char *prompt_search;
     /* how the step lora trains: "fzoo", "mezo" or "es" (step/zo.h); NULL: fzoo */
     const char *lora_rule;
+    /* scores the day's answers first (data/judge.h), except in a dry run, for at most half of the time budget; NULL: none */
+    struct reward *judge;
+    const char *judge_name;
     const json_t *items; /* items of the general suites, in the format of eval/harness.h */
     double budget_s;     /* time budget of all steps; 0: 1800 */
     /* energy budget of the whole night, of all processes of the machine; 0: no limit. If it is spent, the step that

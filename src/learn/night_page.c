@@ -221,6 +221,29 @@ void night_energy_text(const json_t *record, char *out, size_t n) {
     else snprintf(out, n, "%.3g kWh", kwh);
 }
 
+void night_judge_text(const json_t *record, char *out, size_t n) {
+    const json_t *judge = json_object_get(record, "judge");
+    *out = 0;
+    if (!judge) return;
+    int k = snprintf(out, n, "%.80s scored %.0f answers", text_of(judge, "name"),
+                     real(judge, "judged"));
+    if (json_object_get(judge, "auc"))
+        snprintf(out + k, n - (size_t)k,
+                 "; in %.0f %% of the pairs of %.0f accepted and %.0f rejected answers, it prefers "
+                 "the accepted one",
+                 100 * real(judge, "auc"), real(judge, "accepted"), real(judge, "rejected"));
+    else snprintf(out + k, n - (size_t)k, "; users rated too few to compare with");
+}
+
+static void put_judge(struct buf *b, const json_t *r) {
+    char text[256];
+    night_judge_text(r, text, sizeof text);
+    if (!*text) return;
+    buf_puts(b, "<p>");
+    put_text(b, text);
+    buf_puts(b, ".</p>\n");
+}
+
 static void put_energy(struct buf *b, const json_t *r) {
     char text[128];
     night_energy_text(r, text, sizeof text);
@@ -264,6 +287,7 @@ int night_page(struct buf *out, const struct nights *n, int64_t night, struct er
     int rc = nights_read(n, night, &r, e);
     if (rc) return rc;
     put_head(out, r, night);
+    put_judge(out, r);
     put_energy(out, r);
     buf_puts(out, "<h2>What was tried</h2>\n");
     put_steps(out, json_object_get(r, "steps"));

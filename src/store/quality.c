@@ -89,6 +89,19 @@ static struct store_quality row_at(struct sql_stmt *st, int i) {
     };
 }
 
+int store_quality_judge(struct store *s, int64_t id, double score, const char *judge,
+                        struct err *e) {
+    struct sql_stmt *st;
+    int code = store_begin(s, Q_QUALITY_JUDGE, &st, e);
+    if (code) return code;
+    sql_bind_int64(st, 1, id);
+    sql_bind_double(st, 2, score);
+    sql_bind_text(st, 3, judge);
+    int64_t n = store_change(s, st, e);
+    if (!n) return err_set(e, CHIMERE_ENOENT, "answer: there is none of this number");
+    return n < 0 ? (int)n : 0;
+}
+
 int store_quality_list(struct store *s, int64_t from_ms,
                        int (*each)(void *ud, const struct store_quality *q), void *ud,
                        struct err *e) {

@@ -31,6 +31,9 @@ int store_quality_add(struct store *s, const struct store_quality *q, int64_t *i
 /* Stores the user's rating of an answer, 1..5, and replaces an earlier one. CHIMERE_ENOENT: no such name. */
 int store_quality_feedback(struct store *s, const char *name, int32_t feedback, const char *comment,
                            struct err *e);
+/* Stores the score of another judge, 0..1, and replaces that of an earlier one. CHIMERE_ENOENT: no such answer. */
+int store_quality_judge(struct store *s, int64_t id, double score, const char *judge,
+                        struct err *e);
 /* Stores the user's own answer to the question of an answer, with the best rating. at_ms 0: now. CHIMERE_ENOENT: no
  * such name, or its texts are not stored. */
 int store_quality_correct(struct store *s, const char *name, const char *correction, int64_t at_ms,

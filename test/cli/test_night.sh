@@ -184,6 +184,36 @@ refuses 1 'expected a program of DSPy' night playbook import junk.json
 refuses 1 'has no playbook' night playbook
 refuses 2 'expected export, or import FILE' night playbook sleep
 
+# a process reward model scores the answers first, once; what a user rated counts as rated
+cp day.db judged.db
+python3 - "$(dirname "$CHIMERE")/chimere-nano.gguf" <<'PY'
+import sqlite3, struct, sys
+b = open(sys.argv[1], "rb").read() # nano with the keys of such a model
+text = lambda t: struct.pack("<Q", len(t)) + t
+pair = lambda k, v: text(k) + struct.pack("<I", 8) + text(v)
+keys = pair(b"chimere.prm.mark", b";") + pair(b"chimere.prm.good", b"yes") + pair(b"chimere.prm.bad", b"no")
+pad = -(len(keys) + len(pair(b"pad", b""))) % 32 # the tensors stay aligned
+open("prm.gguf", "wb").write(b[:16] + struct.pack("<Q", struct.unpack_from("<Q", b, 16)[0] + 4) + keys + pair(b"pad", b" " * pad) + b[24:])
+db = sqlite3.connect("judged.db")
+db.execute("DELETE FROM quality WHERE id > 12")
+db.execute("UPDATE quality SET feedback = 5 WHERE id = 1")
+db.execute("UPDATE quality SET feedback = 1 WHERE id = 2")
+db.commit()
+PY
+judges=(run -m nano --db judged.db -q -n 2 --steps engram --prm prm.gguf --night-dir judged)
+"$CHIMERE" night "${judges[@]}" --dry-run >said
+! grep -q judge said || fail "a dry run judged: $(cat said)"
+"$CHIMERE" night "${judges[@]}" >said
+grep -q 'judge     prm scored 12 answers; in [0-9]* % of the pairs of 1 accepted and 1 rejected' said || fail "judge: $(cat said)"
+python3 - <<'PY'
+import sqlite3
+rows = sqlite3.connect("judged.db").execute("SELECT score, judge, feedback FROM quality ORDER BY id").fetchall()
+assert all(judge == "prm" and 0 <= score <= 1 and score != 0.9 for score, judge, _ in rows), rows
+assert [r[2] for r in rows[:3]] == [5, 1, None] or [r[2] for r in rows[:3]] == [5, 1, 0], rows
+PY
+"$CHIMERE" night "${judges[@]}" | grep -q 'prm scored 0 answers' || fail "judged twice"
+refuses 1 'chimere-nano is no process reward model' night "${run[@]}" --prm "$(dirname "$CHIMERE")/chimere-nano.gguf"
+
 refuses 1 'there is no night 7' night rollback 7
 export XDG_CONFIG_HOME=$PWD/config
 night schedule lora=02:30 'engram=mon 04:00' >planned

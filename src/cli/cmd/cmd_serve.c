@@ -368,8 +368,7 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
     if (!rc) rc = open_others(c, &p->models, catalog, e);
     p->n_learn = cfg_list(c, "learn", &p->learn);
     if (!rc && p->n_learn) rc = odo_args_store(c, &p->learn_store, e);
-    if (!rc && cfg_bool(c, "night"))
-        rc = serve_night_open(&night, c, r, odo.docs, model.learned, e);
+    if (!rc && cfg_bool(c, "night")) rc = serve_night_open(&night, c, r, &odo, model.learned, e);
     if (!rc) rc = serve_open(&s, p, e);
     if (!rc) {
         announce(p, serve_port(s), backend->name, model.n_seq);

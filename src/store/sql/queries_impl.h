@@ -101,6 +101,7 @@
     X(QUALITY_ADD,                                                                                 \
       "INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score,"    \
       " judge, owner, night) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12) RETURNING id")         \
+    X(QUALITY_JUDGE, "UPDATE quality SET score = ?2, judge = ?3 WHERE id = ?1")                    \
     X(QUALITY_FEEDBACK, "UPDATE quality SET feedback = ?2, comment = ?3 WHERE name = ?1")          \
     X(QUALITY_CORRECT,                                                                             \
       "INSERT INTO quality(at_ms, parent, route, model, origin, question, answer, judge, owner,"   \
