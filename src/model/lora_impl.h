@@ -15,7 +15,9 @@ struct lora {
     struct gguf *gguf; /* owned; NULL: created for training */
     struct model *m;   /* borrowed; set for training only, like the next four */
     float *a, *b;      /* owned; a NULL: shared with another adapter */
-    size_t n_b;        /* values of b */
+    const float *
+        a_of; /* view: A of an adapter that is trained, its own or shared; NULL: opened from a file */
+    size_t n_b; /* values of b */
     int32_t rank;
     struct lora_pair *pairs; /* owned */
     size_t n_pair;

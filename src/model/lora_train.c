@@ -102,7 +102,9 @@ static int make(struct lora **out, struct model *m, int32_t rank, const struct l
         lora_close(l);
         return err_set(e, CHIMERE_ENOMEM, "out of memory for an adapter");
     }
-    struct binding x = {.l = l, .a = l->a ? l->a : from->a, .b = l->b};
+    float *a = l->a ? l->a : from->a;
+    struct binding x = {.l = l, .a = a, .b = l->b};
+    l->a_of = a;
     each_target(m, bind, &x);
     *out = l;
     return 0;
@@ -181,7 +183,7 @@ static void write_pair(void *ud, const char *name, const struct weight *w) {
 }
 
 int lora_save(const struct lora *l, const char *path, struct err *e) {
-    struct writing x = {.l = l, .a = l->a, .b = l->b, .e = e};
+    struct writing x = {.l = l, .a = l->a_of, .b = l->b, .e = e};
     int rc = gguf_writer_new(&x.w, path, 0, 0, e);
     if (rc) return rc;
     const char *arch = l->m->hp.arch->name;

@@ -176,7 +176,10 @@ static int reward_of(void *ud, const struct lora_use *use, int32_t step, double 
                      struct err *e) {
     const struct fzoo_sample v = {said[0], 5, 3};
     double loss;
+    char path[64]; /* a member can be saved, as the step lora does */
     (void)step;
+    snprintf(path, sizeof path, "%s/member.gguf", scratch);
+    assert_int_equal(lora_save(use->lora, path, e), 0);
     int rc = fzoo_losses(&loss, ud, use, (struct fzoo_samples){&v, 1}, NULL, e);
     *out = rc ? 0 : exp(-loss);
     return rc;
