@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "convert/hf_impl.h"
+#include "model/arch/arch_missing.h"
 
 enum { CONFIG_MAX = 8 << 20 };
 
@@ -88,6 +89,14 @@ static int read_quantization(struct hf *h, struct err *e) {
                    h->options->dir, method ? method : "(none)");
 }
 
+static const struct arch_missing *find_missing(const struct hf *h, const char *inner,
+                                               const char *outer) {
+    const struct arch_missing *m = NULL;
+    if (inner) m = arch_missing_find((struct slice){inner, strlen(inner)}, h->config);
+    if (!m && outer) m = arch_missing_find((struct slice){outer, strlen(outer)}, h->config);
+    return m;
+}
+
 int hf_read_config(struct hf *h, struct err *e) {
     int rc = hf_read_json(h->options->dir, "config.json", CONFIG_MAX, true, &h->root, e);
     if (rc) return rc;
@@ -97,12 +106,16 @@ int hf_read_config(struct hf *h, struct err *e) {
     const char *inner = json_string_value(json_object_get(h->config, "model_type"));
     if (inner) h->arch = arch_find_hf(inner, h->config);
     if (!h->arch && outer) h->arch = arch_find_hf(outer, h->config);
+    const char *name = inner ? inner : outer ? outer : "(none)";
+    const struct arch_missing *missing = find_missing(h, inner, outer);
+    if (missing)
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "%s/config.json: model_type: '%s' is not a family we convert: %s needs %s; "
+                       "README.md lists all such families",
+                       h->options->dir, name, missing->title, missing->lacks);
     if (h->arch) return read_quantization(h, e);
     err_set(e, CHIMERE_EUNSUPPORTED, "%s/config.json: model_type: '%s' is not a family we convert",
-            h->options->dir,
-            inner   ? inner
-            : outer ? outer
-                    : "(none)");
+            h->options->dir, name);
     char list[140] = "known:";
     for (const struct arch *const *a = arch_table; *a; a++)
         for (const char *const *t = (*a)->hf_model_types; *t; t++) {

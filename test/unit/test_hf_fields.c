@@ -60,9 +60,36 @@ static void every_family_checks_its_fields(void **state) {
     globfree(&all);
 }
 
+/* Published model types of families that README.md lists as not implemented. */
+static void missing_families_are_refused_by_name(void **state) {
+    (void)state;
+    static const struct {
+        const char *type, *words;
+    } rows[] = {
+        {"deepseek_v2", "'deepseek_v2' is not a family we convert: DeepSeek V2 needs experts"},
+        {"deepseek_v32", "DeepSeek V3.2 and GLM-5 needs sparse attention"},
+        {"glm_moe_dsa", "sparse attention"},
+        {"bailing_moe_v2", "Ling needs norms"},
+        {"bailing_moe_linear", "linear attention"},
+        {"kimi_linear", "Kimi-Linear needs a delta net with a decay per channel; README.md lists"},
+        {"qwen4_exp", "hyper-connections"},
+        {"rwkv7", "RWKV needs its recurrence"},
+        {"nomic_bert", "nomic-bert v2 needs experts in encoders"},
+        {"minimax_m2", "block-sparse attention"},
+        {"plamo2", "PLaMo needs Mamba-2"},
+        {"nobody", "'nobody' is not a family we convert"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *config = json_pack("{s:s,s:i}", "model_type", rows[i].type, "num_experts", 8);
+        refused(config, rows[i].words);
+        json_decref(config);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family_checks_its_fields),
+        cmocka_unit_test(missing_families_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "model/arch/arch_impl.h"
+#include "model/arch/arch_missing.h"
 
 /* one family per line */
 /* clang-format off */
@@ -518,6 +519,13 @@ static int read_vocab_size(struct hparams *hp, const struct gguf *g, struct err 
 }
 
 static int unknown_arch(struct slice name, struct err *e) {
+    const struct arch_missing *missing = arch_missing_find(name, NULL);
+    if (missing)
+        return err_set(
+            e, CHIMERE_EUNSUPPORTED,
+            "general.architecture: '%.*s' is not a family we run: %s needs %s; README.md "
+            "lists all such families",
+            (int)name.n, name.p, missing->title, missing->lacks);
     err_set(e, CHIMERE_EUNSUPPORTED, "general.architecture: '%.*s' is not a family we run",
             (int)(name.n < 64 ? name.n : 64), name.p ? name.p : "");
     char list[140] = "known: ";
