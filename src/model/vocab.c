@@ -328,3 +328,45 @@ struct slice vocab_chat_template(const struct gguf *g, const char *name) {
     if (name && *name) snprintf(key, sizeof key, "tokenizer.chat_template.%s", name);
     return read_string(g, key, &s, NULL) ? (struct slice){"", 0} : s;
 }
+
+bool vocab_reads_key(struct slice key) {
+    /* marks of code to fill in are found by their text, not by these ids */
+    static const char *const names[] = {"model",
+                                        "pre",
+                                        "tokens",
+                                        "scores",
+                                        "token_type",
+                                        "merges",
+                                        "bos_token_id",
+                                        "eos_token_id",
+                                        "eot_token_id",
+                                        "eom_token_id",
+                                        "cls_token_id",
+                                        "unknown_token_id",
+                                        "mask_token_id",
+                                        "add_bos_token",
+                                        "seperator_token_id",
+                                        "add_eos_token",
+                                        "fim_pre_token_id",
+                                        "padding_token_id",
+                                        "fim_suf_token_id",
+                                        "fim_mid_token_id",
+                                        "fim_pad_token_id",
+                                        "fim_rep_token_id",
+                                        "fim_sep_token_id",
+                                        "add_space_prefix",
+                                        "token_type_count",
+                                        "normalizer.lowercase",
+                                        "normalizer.strip_accents",
+                                        "precompiled_charsmap",
+                                        "remove_extra_whitespaces"};
+    static const char prefix[] = KEY(""), template[] = "tokenizer.chat_template";
+    size_t n = sizeof prefix - 1;
+    if (key.n >= sizeof template - 1 && memcmp(key.p, template, sizeof template - 1) == 0)
+        return true;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (key.n == n + strlen(names[i]) && memcmp(key.p, prefix, n) == 0 &&
+            memcmp(key.p + n, names[i], key.n - n) == 0)
+            return true;
+    return false;
+}

@@ -14,5 +14,7 @@ int vocab_load(struct tok **out, const struct gguf *g, struct err *e);
 /* The chat template of that name ("tool_use", "rag"), or the default one for NULL: a view, valid as long as
  * g; an empty slice if there is none. */
 struct slice vocab_chat_template(const struct gguf *g, const char *name);
+/* True if the vocabulary, the chat templates or their use depend on that key. */
+bool vocab_reads_key(struct slice key);
 
 #endif

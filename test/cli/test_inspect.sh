@@ -50,8 +50,14 @@ status=0
 # --check: tensors that the family does not read
 "$CHIMERE" synth qwen35moe-mini q8 whole.gguf --layers 4 --experts 4 --vocab 512 >/dev/null
 "$CHIMERE" inspect whole.gguf --check >out || fail "a whole file: $(cat out)"
-grep -q ' 0 of [0-9]* tensors' out || fail "a whole file: $(cat out)"
+grep -q ': 0 of [0-9]* keys and 0 of [0-9]* tensors' out || fail "a whole file: $(cat out)"
 LC_ALL=C sed 's/blk\.0\.attn_gate\.weight/blk.0.attn_gote.weight/' whole.gguf >strange.gguf
 "$CHIMERE" inspect strange.gguf --check >out && fail "a strange tensor: $(cat out)"
 grep -q 'not read: tensor blk.0.attn_gote.weight' out || fail "a strange tensor: $(cat out)"
+# and keys that neither the family nor the tokenizer reads
+LC_ALL=C sed 's/full_attention_interval/full_attention_intervul/;s/add_bos_token/add_bis_token/' whole.gguf >odd.gguf
+"$CHIMERE" inspect odd.gguf --check >out && fail "strange keys: $(cat out)"
+grep -q 'not read: key qwen35moe.full_attention_intervul' out || fail "a strange key: $(cat out)"
+grep -q 'not read: key tokenizer.ggml.add_bis_token' out || fail "a strange key: $(cat out)"
+grep -q ': 2 of [0-9]* keys and 0 of' out || fail "strange keys: $(cat out)"
 echo ok

@@ -13,12 +13,13 @@
 #include "engine/plan.h"
 #include "kernels/device.h"
 #include "model/arch/arch.h"
+#include "model/vocab.h"
 
 const struct cfg_opt inspect_options[] = {
     {"tensors", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "list every tensor"},
     {"memory", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "what running it takes"},
     {"check", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
-     "only report what a GGUF file holds and no model of its family reads"},
+     "only report keys and tensors of a GGUF file that no model of its family reads"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "one JSON object instead of text"},
     {"ctx-size", 'c', CFG_INT, "N", "32768", 1, 1 << 30, NULL, "context for --memory"},
     {"parallel", 0, CFG_INT, "N", "1", 1, 4096, NULL, "sequences for --memory"},
@@ -163,22 +164,57 @@ static int print_run_plan(const struct inspection *x, const struct cfg *c, struc
     return rc;
 }
 
-/* Prints the tensors that the model does not use; *n_unread: their number. */
+/* Whether a key can change what a model of the file's family computes, and is not read. Keys of other prefixes describe
+ * the file; some of the family repeat what tensors or other keys say. */
+static bool is_unread(const struct hparams *hp, const struct gguf_kv *kv, bool is_marked) {
+    static const char *const repeats[] = {"vocab_size",
+                                          "attention.kv_lora_rank",
+                                          "rope.scaling.finetuned",
+                                          "rope.dimension_sections",
+                                          "expert_shared_count",
+                                          "attention.causal",
+                                          "attention.layer_norm_epsilon",
+                                          "classifier.output_labels"};
+    size_t n = strlen(hp->arch->name);
+    if (kv->key.n > 10 && memcmp(kv->key.p, "tokenizer.", 10) == 0)
+        return !vocab_reads_key(kv->key);
+    if (is_marked || kv->key.n < n + 6 || memcmp(kv->key.p, hp->arch->name, n) != 0 ||
+        kv->key.p[n] != '.')
+        return false;
+    const char *suffix = kv->key.p + n + 1;
+    if (!hp->n_rot && memcmp(suffix, "rope.", 5) == 0) return false;
+    for (size_t i = 0; i < sizeof repeats / sizeof *repeats; i++)
+        if (strlen(repeats[i]) == kv->key.n - n - 1 &&
+            memcmp(suffix, repeats[i], kv->key.n - n - 1) == 0)
+            return false;
+    return true;
+}
+
+/* Prints the keys and tensors that the model does not use; *n_unread: their number. */
 static int check_file(const struct inspection *x, size_t *n_unread, struct err *e) {
+    if (!x->gguf) return err_set(e, CHIMERE_EINVAL, "--check: expected a GGUF file");
     struct hparams *hp = mem_zalloc(sizeof *hp);
-    *n_unread = 0;
-    int rc = !hp        ? err_set(e, CHIMERE_ENOMEM, "out of memory")
-             : !x->gguf ? err_set(e, CHIMERE_EINVAL, "--check: expected a GGUF file")
-                        : hparams_read(hp, x->gguf, e);
+    bool *marks = mem_zalloc(gguf_n_kv(x->gguf) + 1);
+    size_t n_key = 0, n_tensor = 0;
+    int rc = hp && marks ? hparams_read_marking(hp, x->gguf, marks, e)
+                         : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; !rc && i < gguf_n_kv(x->gguf); i++) {
+        const struct gguf_kv *kv = gguf_kv_at(x->gguf, i);
+        if (!is_unread(hp, kv, marks[i])) continue;
+        printf("not read: key %.*s\n", (int)kv->key.n, kv->key.p);
+        n_key++;
+    }
     for (size_t i = 0; !rc && i < gguf_n_tensors(x->gguf); i++) {
         const char *name = gguf_tensor_at(x->gguf, i)->name;
         if (arch_reads_tensor(hp, name)) continue;
         printf("not read: tensor %s\n", name);
-        ++*n_unread;
+        n_tensor++;
     }
     if (!rc)
-        printf("%s: %zu of %zu tensors have no place in a %s model\n", x->path, *n_unread,
-               gguf_n_tensors(x->gguf), hp->arch->name);
+        printf("%s: %zu of %zu keys and %zu of %zu tensors have no place in a %s model\n", x->path,
+               n_key, gguf_n_kv(x->gguf), n_tensor, gguf_n_tensors(x->gguf), hp->arch->name);
+    *n_unread = n_key + n_tensor;
+    mem_free(marks);
     mem_free(hp);
     return rc;
 }

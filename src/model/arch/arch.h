@@ -140,6 +140,7 @@ struct hparams {
     bool is_up_fused; /* ffn_up has the gate's rows, then its own */
     enum position_bias position_bias;
     bool no_head; /* the following layers are on another device (hparams_cut) */
+    bool *marks;  /* borrowed while keys are read: [gguf_n_kv], which were looked up */
 };
 
 /* Layers [first, end) of the trunk; end 0: all. */
@@ -148,9 +149,8 @@ struct layer_part {
 };
 
 struct arch {
-    const char *name; /* general.architecture */
-    const char *const
-        *hf_model_types; /* model_type in config.json or its text_config; NULL-terminated */
+    const char *name;                        /* general.architecture */
+    const char *const *hf_model_types;       /* model_type of checkpoints; NULL-terminated */
     const struct tensor_row *const *tensors; /* NULL-terminated list of tables */
     const struct key_row *keys;
     /* Fields of config.json that `keys` does not list. "NAME" is read, or does not change the
@@ -173,12 +173,12 @@ struct arch {
 extern const struct arch *const arch_table[]; /* NULL-terminated */
 
 const struct arch *arch_find(const char *name); /* by general.architecture */
-bool arch_is_known(
-    /* whether the file's architecture is in the table; true if it names none */
-    const struct gguf *g);
+/* Whether the file's architecture is in the table; true if it names none. */
+bool arch_is_known(const struct gguf *g);
 const struct arch *arch_find_hf(const char *model_type, const json_t *config);
-/* Reads and checks all keys. Reports an unknown architecture by name. */
+/* Reads and checks all keys. Reports an unknown architecture by name. marks, unless NULL: set for the keys read. */
 int hparams_read(struct hparams *hp, const struct gguf *g, struct err *e);
+int hparams_read_marking(struct hparams *hp, const struct gguf *g, bool *marks, struct err *e);
 /* The same for a drafter's file. Families of drafters are in a table of their own (arch_dflash.c), since they do not
  * run alone. n_vocab is 0 if the file does not contain it. */
 int hparams_read_drafter(struct hparams *hp, const struct gguf *g, struct err *e);

@@ -236,7 +236,9 @@ int hparams_cut(struct hparams *hp, struct layer_part part, struct err *e) {
 const struct gguf_kv *key_find(const struct hparams *hp, const struct gguf *g, const char *suffix) {
     char name[GGUF_MAX_NAME];
     snprintf(name, sizeof name, "%s.%s", hp->arch->name, suffix);
-    return gguf_find(g, name);
+    const struct gguf_kv *kv = gguf_find(g, name);
+    if (kv && hp->marks) hp->marks[kv - gguf_kv_at(g, 0)] = true;
+    return kv;
 }
 
 static int missing(const struct hparams *hp, const char *suffix, struct err *e) {
@@ -564,7 +566,7 @@ static void set_defaults(struct hparams *hp, const struct arch *arch) {
     hp->act = ACT_SILU;
 }
 
-int hparams_read(struct hparams *hp, const struct gguf *g, struct err *e) {
+int hparams_read_marking(struct hparams *hp, const struct gguf *g, bool *marks, struct err *e) {
     struct slice s;
     set_defaults(hp, NULL);
     if (!read_arch(g, &s))
@@ -572,8 +574,15 @@ int hparams_read(struct hparams *hp, const struct gguf *g, struct err *e) {
                        "key general.architecture: expected a string, got nothing");
     hp->arch = find_slice(s);
     if (!hp->arch) return unknown_arch(s, e);
+    hp->marks = marks;
     int rc = read_vocab_size(hp, g, e);
-    return rc ? rc : hp->arch->read(hp, g, e);
+    if (!rc) rc = hp->arch->read(hp, g, e);
+    hp->marks = NULL;
+    return rc;
+}
+
+int hparams_read(struct hparams *hp, const struct gguf *g, struct err *e) {
+    return hparams_read_marking(hp, g, NULL, e);
 }
 
 int hparams_read_drafter(struct hparams *hp, const struct gguf *g, struct err *e) {
