@@ -616,20 +616,38 @@ static bool is_foreign(const char *name) {
     return false;
 }
 
+/* Blocks that predict further tokens follow the trunk's layers, or have names of their own. */
+static bool is_of_prediction_block(const struct hf *h, const char *name) {
+    const char *layer = strstr(name, "layers.");
+    int il;
+    return str_starts(name, "mtp.") ||
+           (layer && sscanf(layer, "layers.%d.", &il) == 1 && il >= arch_n_layer_all(h->hp));
+}
+
 static void warn_unused(struct hf *h) {
+    uint64_t n_predict = 0;
     for (size_t i = 0; i < safetensors_n_tensors(h->st); i++) {
         const char *name = safetensors_at(h->st, i)->name;
         if (h->used[i] || is_foreign(name)) continue;
+        if (is_of_prediction_block(h, name)) {
+            n_predict++;
+            continue;
+        }
         if (h->result.n_unused++ < 5)
             log_warn("convert: tensor %s has no place in %s", name, h->arch->name);
     }
+    if (n_predict)
+        log_warn("convert: %" PRIu64
+                 " tensors of a prediction block (MTP) are left out: conversion "
+                 "does not keep it for %s",
+                 n_predict, h->arch->name);
     if (h->result.n_unused > 5)
         log_warn("convert: %" PRIu64 " tensors of the source are left out", h->result.n_unused);
 }
 
 int hf_add_tensors(struct hf *h, struct err *e) {
     struct plans list = {.p = NULL};
-    uint64_t done = 0;
+    uint64_t done = 0, n_in_experts = 0;
     int rc = plan_all(h, &list, e);
     for (size_t i = 0; !rc && i < list.n; i++) {
         const struct plan *p = &list.p[i];

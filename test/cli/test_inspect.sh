@@ -60,4 +60,23 @@ LC_ALL=C sed 's/full_attention_interval/full_attention_intervul/;s/add_bos_token
 grep -q 'not read: key qwen35moe.full_attention_intervul' out || fail "a strange key: $(cat out)"
 grep -q 'not read: key tokenizer.ggml.add_bis_token' out || fail "a strange key: $(cat out)"
 grep -q ': 2 of [0-9]* keys and 0 of' out || fail "strange keys: $(cat out)"
+# a file with a prediction block that the family does not implement: the block is not read, the model is
+"$CHIMERE" synth glm-flash-mini q8 trunk.gguf --vocab 512 --layers 2 --experts 8 >/dev/null
+python3 - <<'PY'
+import struct
+def text(s): return struct.pack("<Q", len(s)) + s
+data = open("trunk.gguf", "rb").read()
+n_kv = struct.unpack_from("<Q", data, 16)[0]
+key = text(b"deepseek2.block_count") + struct.pack("<I", 4)
+at = data.index(key) + len(key)
+more = text(b"deepseek2.nextn_predict_layers") + struct.pack("<II", 4, 1)
+more += text(b"note") + struct.pack("<I", 8) + text(bytes(96 - len(more) - 24))  # tensors stay aligned
+assert len(more) == 96
+data = data[:at] + struct.pack("<I", 3) + data[at + 4:]
+open("mtp.gguf", "wb").write(data[:16] + struct.pack("<Q", n_kv + 2) + more + data[24:])
+PY
+"$CHIMERE" inspect mtp.gguf --check >out 2>&1 || fail "a prediction block: $(cat out)"
+grep -q ' 0 of [0-9]* tensors' out || fail "a prediction block: $(cat out)"
+"$CHIMERE" logits -m trunk.gguf --tokens 1,2,3 -q >one && "$CHIMERE" logits -m mtp.gguf --tokens 1,2,3 -q >two
+cmp one two || fail "a prediction block changes the logits"
 echo ok

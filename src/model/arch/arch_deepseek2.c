@@ -2,7 +2,8 @@
  * a bias, by groups in DeepSeek V3. The first layers have a dense feed-forward block.
  *
  * kv_b_proj of a checkpoint, which makes a head's keys and values from the latent, is two stacks of matrices in a file,
- * one for keys (transposed) and one for values. Prediction blocks are left out. */
+ * one for keys (transposed) and one for values. Prediction blocks are left out: conversion drops
+ * them, and those of a file are not read. */
 #include <math.h>
 #include <stddef.h>
 
@@ -178,7 +179,8 @@ static int read_experts(struct hparams *hp, const struct gguf *g, struct err *e)
 }
 
 static int read(struct hparams *hp, const struct gguf *g, struct err *e) {
-    int rc = read_trunk(hp, g, e);
+    int rc = read_layers(hp, g, e);
+    hp->n_nextn = 0;
     for (int32_t il = 0; !rc && il < hp->n_layer; il++) hp->layer[il].mixer = MIX_MLA;
     if (!rc) rc = read_attention(hp, g, e);
     if (!rc) rc = read_rope(hp, g, ROPE_NORM, e);
