@@ -121,6 +121,7 @@ int hf_convert(const struct hf_options *options, struct hf_result *result, struc
         rc = err_set(e, CHIMERE_ENOMEM, "threads: out of memory");
     if (!rc) rc = gguf_writer_new(&h.out, options->out, 0, options->split_bytes, e);
     if (!rc) rc = hf_put_keys(&h, h.out, e);
+    if (!rc) rc = hf_put_card(&h, h.out, e);
     if (!rc) rc = hf_put_vocab(&h, h.out, e);
     if (!rc) rc = hf_add_tensors(&h, e);
     if (!rc) rc = gguf_writer_close(h.out, e);

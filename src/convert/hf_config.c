@@ -363,14 +363,8 @@ static int put_pooling(struct hf *h, struct gguf_writer *w, struct err *e) {
 }
 
 static void put_general(const struct hf *h, struct gguf_writer *w) {
-    const char *arch = h->arch->name, *dir = h->options->dir;
-    size_t n = strlen(dir);
-    while (n > 1 && dir[n - 1] == '/') n--;
-    size_t start = n;
-    while (start > 0 && dir[start - 1] != '/') start--;
-    gguf_put_str(w, "general.architecture", arch, strlen(arch));
+    gguf_put_str(w, "general.architecture", h->arch->name, strlen(h->arch->name));
     gguf_put_str(w, "general.type", "model", 5);
-    gguf_put_str(w, "general.name", dir + start, n - start);
     if (h->mix) gguf_put_u32(w, "general.file_type", quantize_mix_file_type(h->mix));
     gguf_put_u32(w, "general.quantization_version", 2);
 }

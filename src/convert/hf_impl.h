@@ -41,10 +41,18 @@ int hf_read_json(const char *dir, const char *name, size_t max, bool required, j
                  struct err *e);
 /* Finds the text model's part of config.json, and the family. */
 int hf_read_config(struct hf *h, struct err *e);
-/* Writes all keys except the tokenizer's. */
+/* Writes all keys except the card's and the tokenizer's. */
 int hf_put_keys(struct hf *h, struct gguf_writer *w, struct err *e);
 /* Value at "a.b|c.d": the first path that leads to a value that is not null. */
 const json_t *hf_config_find(const json_t *config, const char *paths);
+
+/* ---- hf_card.c ---- */
+
+/* Writes the folder's name, and what its parts and the model card say of the model. */
+int hf_put_card(const struct hf *h, struct gguf_writer *w, struct err *e);
+/* Writes the number of weights as "8.0B" or, of one of n_expert experts and the rest, "8x7B". */
+void hf_put_size_label(struct gguf_writer *w, uint64_t n_shared, uint64_t n_in_experts,
+                       uint32_t n_expert);
 
 /* ---- hf_fields.c ---- */
 

@@ -657,9 +657,12 @@ int hf_add_tensors(struct hf *h, struct err *e) {
         mark_used(h, p);
         h->result.n_tensors++;
         h->result.n_weights += n;
+        if (strstr(p->name, "_exps.")) n_in_experts += n;
         h->result.n_bytes += bytes;
     }
     if (!rc) warn_unused(h);
+    hf_put_size_label(h->out, h->result.n_weights - n_in_experts, n_in_experts,
+                      (uint32_t)h->hp->moe.n_expert);
     progress_begin("convert", h->result.n_bytes, true);
     for (size_t i = 0; !rc && i < list.n; i++) {
         uint64_t bytes = 0;

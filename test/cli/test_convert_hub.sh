@@ -32,6 +32,49 @@ cmp got/local.gguf got/hub.gguf || fail "another file"
     [ ! -e models/they/tiny/original ] && [ ! -e models/they/tiny/onnx ] || fail "fetched: $(find models)"
 [ "$(find models -name '*.part' -o -name '*.state' | wc -l)" = 0 ] || fail "left over: $(find models)"
 
+# what the model card and the folder's name say; a card that is not YAML is left out
+cp -r hub/they/tiny Tiny2-0.5B-Instruct-v1.1
+cat >Tiny2-0.5B-Instruct-v1.1/README.md <<'MD'
+---
+license: other
+license_name: tiny-licence
+license_link: https://example.org/licence
+language:
+- en
+- fr
+tags: [small, &x test]
+pipeline_tag: text-generation
+base_model: they/Big-7B
+datasets:
+- some/text
+model-index:
+- name: nested
+  results: [{license: wrong, tags: [wrong]}]
+---
+# Tiny
+license: wrong
+MD
+"$CHIMERE" convert Tiny2-0.5B-Instruct-v1.1 got/card.gguf >/dev/null
+"$CHIMERE" inspect got/card.gguf --json >card.json
+python3 - <<'PY' || fail "card: $(cat card.json)"
+import json
+keys = json.load(open("card.json"))["keys"]
+want = dict(name="Tiny2-0.5B-Instruct-v1.1", basename="Tiny2", finetune="Instruct", version="v1.1", license="other")
+want.update({"license.name": "tiny-licence", "license.link": "https://example.org/licence", "languages": ["en", "fr"],
+    "tags": ["small", "test", "text-generation"], "base_model.count": 1, "base_model.0.name": "Big-7B",
+    "base_model.0.organization": "they", "base_model.0.repo_url": "https://huggingface.co/they/Big-7B",
+    "dataset.count": 1, "dataset.0.name": "text", "dataset.0.organization": "some",
+    "dataset.0.repo_url": "https://huggingface.co/datasets/some/text"})
+got = {k[8:]: v for k, v in keys.items() if k.startswith("general.")}
+size = got.pop("size_label")
+assert size.endswith("K") and 50 < float(size[:-1]) < 500, size
+for name in ("architecture", "type", "quantization_version"): del got[name]
+assert got == want, (got, want)
+PY
+printf -- '---\nlicense: [\n---\n' >Tiny2-0.5B-Instruct-v1.1/README.md
+"$CHIMERE" convert Tiny2-0.5B-Instruct-v1.1 got/card.gguf >/dev/null 2>err || fail "a bad card: $(cat err)"
+[ "$(grep -c 'the model card is not YAML' err)" = 1 ] || fail "a bad card: $(cat err)"
+
 # a prediction block that the family does not implement is named, once
 cp -r "$data/qwen3" with_mtp
 for part in a b c d e f g; do printf 'model.layers.9.%s.weight\t4,4\t1.0\t0.0\n' $part; done >>with_mtp/weights.tsv
