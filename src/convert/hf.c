@@ -94,17 +94,31 @@ static int choose_mix(struct hf *h, struct err *e) {
     return 0;
 }
 
-static void fill_shape(struct hf *h) {
+/* A decoder without a head of its own uses its embedding, unless config.json says that it does not. */
+static int check_head(const struct hf *h, bool has_output, struct err *e) {
+    const json_t *kinds = json_object_get(h->root, "architectures");
+    const char *kind = json_string_value(json_array_get(kinds, 0));
+    if (has_output || !kind || !str_ends(kind, "ForCausalLM") ||
+        !json_is_false(json_object_get(h->config, "tie_word_embeddings")))
+        return 0;
+    return err_set(e, CHIMERE_EFORMAT,
+                   "%s: tensor lm_head.weight: expected, as tie_word_embeddings is false, got "
+                   "nothing",
+                   h->options->dir);
+}
+
+static int fill_shape(struct hf *h, struct err *e) {
     const struct hparams *hp = h->hp;
     const struct tensor_row *output = find_row(h->arch, "output.weight");
+    bool has_output = output && output->hf && hf_find(h, output->hf, -1, 0);
     h->shape = (struct quantize_shape){.n_layer = (uint32_t)arch_n_layer_all(hp),
                                        .n_expert = (uint32_t)hp->moe.n_expert,
                                        .n_gqa = 1,
-                                       .has_output = output && output->hf &&
-                                                     hf_find(h, output->hf, -1, 0) != NULL};
+                                       .has_output = has_output};
     for (int32_t il = 0; il < hp->n_layer; il++)
         if (hp->layer[il].mixer & MIX_ATTN && hp->layer[il].n_kv_head > 0)
             h->shape.n_gqa = (uint32_t)(hp->layer[il].n_head / hp->layer[il].n_kv_head);
+    return check_head(h, has_output || !output || !output->hf, e);
 }
 
 int hf_convert(const struct hf_options *options, struct hf_result *result, struct err *e) {
@@ -116,7 +130,7 @@ int hf_convert(const struct hf_options *options, struct hf_result *result, struc
     if (!rc) rc = read_sizes(&h, e);
     if (!rc) rc = settle_nextn(&h, e);
     if (!rc) rc = read_blueprint(&h, e);
-    if (!rc) fill_shape(&h);
+    if (!rc) rc = fill_shape(&h, e);
     if (!rc && !(h.pool = pool_new(options->n_thread)))
         rc = err_set(e, CHIMERE_ENOMEM, "threads: out of memory");
     if (!rc) rc = gguf_writer_new(&h.out, options->out, 0, options->split_bytes, e);

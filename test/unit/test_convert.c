@@ -740,6 +740,10 @@ static void broken_folders_are_refused(void **state) {
     (void)state;
     new_folder();
     refused("config.json");
+    make_folder("llama", &(struct store){.dtype = "F32", .without = "lm_head.weight"});
+    use_tokenizer("llama3");
+    refused("lm_head.weight: expected, as tie_word_embeddings is false");
+    new_folder();
     make_folder("qwen2", &(struct store){.dtype = "F32"});
     refused("tokenizer.json");
     write_text("hf/tokenizer.json", "{\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"a\":400}}}");
