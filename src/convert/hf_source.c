@@ -98,7 +98,9 @@ static const struct st_tensor *part(const struct opening *o, const char *ending)
 }
 
 static int bad(const struct opening *o, const char *expected) {
-    return err_set(o->e, CHIMERE_EUNSUPPORTED, "tensor %s (%s): expected %s", o->name,
+    const char *method = json_string_value(json_object_get(o->quantization, "quant_method"));
+    return err_set(o->e, CHIMERE_EUNSUPPORTED, "tensor %s (%s%s%s): expected %s", o->name,
+                   method ? method : "", method ? ", " : "",
                    safetensors_dtype_name(o->s->t->dtype), expected);
 }
 

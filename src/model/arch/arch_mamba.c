@@ -142,7 +142,8 @@ const struct arch arch_mamba = {
         "hidden_act=silu|swish expand intermediate_size d_model d_inner n_layer d_intermediate=0 "
         "time_step_rank time_step_scale time_step_floor time_step_init_scheme time_step_max "
         "time_step_min use_bias use_conv_bias residual_in_fp32 rescale_prenorm_residual "
-        "mixer_rms_eps fused_add_norm rms_norm=true pad_vocab_size_multiple ssm_cfg attn_cfg "
+        "mixer_rms_eps use_falcon_mambapy fused_add_norm rms_norm=true pad_vocab_size_multiple "
+        "ssm_cfg attn_cfg "
         "attn_layer_idx=[]",
     .derive = derive_mamba,
     .read = read_mamba_keys};
