@@ -55,6 +55,38 @@ static int settle_nextn(struct hf *h, struct err *e) {
     return 0;
 }
 
+/* vocab_size is the number of rows, or of those before rounding. */
+static int check_vocab_size(const struct hf *h, struct err *e) {
+    const json_t *v = json_object_get(h->config, "vocab_size");
+    int64_t said = json_integer_value(v),
+            to = json_integer_value(json_object_get(h->config, "pad_vocab_size_multiple"));
+    if (!json_is_integer(v) || said == h->n_vocab) return 0;
+    if (said < h->n_vocab && to > 1 && h->n_vocab - said < to) return 0;
+    return err_set(e, CHIMERE_EMISMATCH,
+                   "%s/config.json: vocab_size: expected the embedding's %" PRIu32
+                   " rows, got %" JSON_INTEGER_FORMAT,
+                   h->options->dir, h->n_vocab, json_integer_value(v));
+}
+
+/* Layers after the last one may only be prediction blocks. */
+static int check_layers(const struct hf *h, struct err *e) {
+    static const char fields[] = "num_nextn_predict_layers|num_mtp_layers|mtp_num_hidden_layers";
+    const json_t *more = hf_config_find(h->config, fields);
+    int64_t most = h->hp->n_layer + (json_is_integer(more) ? json_integer_value(more) : 0);
+    for (size_t i = 0; i < safetensors_n_tensors(h->st); i++) {
+        const char *name = safetensors_at(h->st, i)->name, *at = strstr(name, "layer");
+        int il;
+        if (!at || hf_is_foreign(name) || str_starts(name, "mtp.") ||
+            (sscanf(at, "layers.%d.", &il) != 1 && sscanf(at, "layer.%d.", &il) != 1) || il < most)
+            continue;
+        return err_set(e, CHIMERE_EMISMATCH,
+                       "%s/config.json: num_hidden_layers: expected a number that includes tensor "
+                       "%s, got %" PRId32,
+                       h->options->dir, name, h->hp->n_layer);
+    }
+    return 0;
+}
+
 /* Fills h->hp by reading the keys back, as from a file. */
 static int read_blueprint(struct hf *h, struct err *e) {
     struct gguf_writer *w;
@@ -128,8 +160,10 @@ int hf_convert(const struct hf_options *options, struct hf_result *result, struc
     if (!rc) rc = hf_check_fields(&h, e);
     if (!rc) rc = safetensors_open(&h.st, options->dir, e);
     if (!rc) rc = read_sizes(&h, e);
+    if (!rc) rc = check_vocab_size(&h, e);
     if (!rc) rc = settle_nextn(&h, e);
     if (!rc) rc = read_blueprint(&h, e);
+    if (!rc) rc = check_layers(&h, e);
     if (!rc) rc = fill_shape(&h, e);
     if (!rc && !(h.pool = pool_new(options->n_thread)))
         rc = err_set(e, CHIMERE_ENOMEM, "threads: out of memory");

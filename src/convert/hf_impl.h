@@ -64,6 +64,9 @@ int hf_check_fields(const struct hf *h, struct err *e);
 /* The source tensor of a row's name pattern; layer < 0: global. NULL: absent. */
 const struct st_tensor *hf_find(const struct hf *h, const char *pattern, int32_t il,
                                 int32_t expert);
+/* Parts of a checkpoint that text models do not have, and parts that quantized checkpoints keep for their own
+ * kernels. */
+bool hf_is_foreign(const char *name);
 int hf_add_tensors(struct hf *h, struct err *e); /* plans and streams all tensors */
 
 #endif

@@ -600,9 +600,7 @@ static void mark_used(struct hf *h, const struct plan *p) {
     }
 }
 
-/* Parts of a checkpoint that text models do not have, and parts that quantized checkpoints
- * keep for their own kernels. */
-static bool is_foreign(const char *name) {
+bool hf_is_foreign(const char *name) {
     static const char *const parts[] = {
         "visual.",           "vision",           "audio",
         "inv_freq",          "position_ids",     "rotary_emb",
@@ -628,7 +626,7 @@ static void warn_unused(struct hf *h) {
     uint64_t n_predict = 0;
     for (size_t i = 0; i < safetensors_n_tensors(h->st); i++) {
         const char *name = safetensors_at(h->st, i)->name;
-        if (h->used[i] || is_foreign(name)) continue;
+        if (h->used[i] || hf_is_foreign(name)) continue;
         if (is_of_prediction_block(h, name)) {
             n_predict++;
             continue;

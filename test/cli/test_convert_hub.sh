@@ -77,7 +77,7 @@ printf -- '---\nlicense: [\n---\n' >Tiny2-0.5B-Instruct-v1.1/README.md
 
 # a prediction block that the family does not implement is named, once
 cp -r "$data/qwen3" with_mtp
-for part in a b c d e f g; do printf 'model.layers.9.%s.weight\t4,4\t1.0\t0.0\n' $part; done >>with_mtp/weights.tsv
+for part in a b c d e f g; do printf 'mtp.layers.0.%s.weight\t4,4\t1.0\t0.0\n' $part; done >>with_mtp/weights.tsv
 python3 "$SOURCE_DIR/test/cli/checkpoint.py" with_mtp "$data/tokenizer-qwen2" with_mtp/hf
 "$CHIMERE" convert with_mtp/hf got/mtp.gguf >/dev/null 2>err || fail "with a prediction block: $(cat err)"
 grep -q '7 tensors of a prediction block (MTP) are left out: conversion does not keep it for qwen3' err || fail "$(cat err)"

@@ -755,6 +755,21 @@ static void broken_folders_are_refused(void **state) {
     refused("config.json");
     write_text("hf/config.json", "{\"model_type\":");
     refused("expected JSON");
+    static const struct {
+        const char *field;
+        int value;
+        const char *words;
+    } lies[] = {{"num_hidden_layers", 3, "includes tensor model.layers.3."},
+                {"vocab_size", 999, "vocab_size: expected the embedding's 320 rows, got 999"},
+                {"intermediate_size", 95, "expected 64 x 95"}};
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        json_error_t why;
+        json_t *config = json_load_file(data("qwen2", "config.json"), 0, &why);
+        json_object_set_new(config, lies[i].field, json_integer(lies[i].value));
+        assert_int_equal(json_dump_file(config, at("hf/config.json"), 0), 0);
+        json_decref(config);
+        refused(lies[i].words);
+    }
     copy(data("llama", "config.json"), at("hf/config.json")); /* its head size is another */
     refused("expected");
     copy(data("qwen2", "config.json"), at("hf/config.json"));
