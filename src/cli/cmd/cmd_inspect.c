@@ -168,6 +168,7 @@ static int print_run_plan(const struct inspection *x, const struct cfg *c, struc
  * the file; some of the family repeat what tensors or other keys say. */
 static bool is_unread(const struct hparams *hp, const struct gguf_kv *kv, bool is_marked) {
     static const char *const repeats[] = {"vocab_size",
+                                          "attention.head_count",
                                           "attention.kv_lora_rank",
                                           "rope.scaling.finetuned",
                                           "rope.dimension_sections",
