@@ -294,11 +294,12 @@ def mtp_shapes(c):
 SIZES = dict(hidden_size=64, intermediate_size=96, num_attention_heads=8, head_dim=16, vocab_size=VOCAB, moe_intermediate_size=32,
              shared_expert_intermediate_size=32, shared_intermediate_size=48, num_hidden_layers=lambda n: min(n, 6), sliding_window=lambda n: min(n, 37),
              num_key_value_heads=lambda n: n if n == 1 else 2, num_experts=lambda n: min(n, 8), num_local_experts=lambda n: min(n, 8),
-             n_routed_experts=lambda n: min(n, 8), num_experts_per_tok=lambda n: min(n, 4), mamba_n_heads=8, mamba_d_head=16, mamba_d_state=16,
+             n_routed_experts=lambda n: min(n, 16), num_experts_per_tok=lambda n: min(n, 4), mamba_n_heads=8, mamba_d_head=16, mamba_d_state=16,
              mamba_num_heads=8, mamba_head_dim=16, ssm_state_size=16, mamba_chunk_size=32, chunk_size=32, moe_shared_expert_intermediate_size=32,
              linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16, conv_L_cache=lambda n: n,
              max_window_layers=lambda n: min(n, 3), block_ff_dim=96, num_dense_layers=lambda n: min(n, 2),
-             dim=64, hidden_dim=96, n_heads=8, n_layers=lambda n: min(n, 6))
+             mamba_d_ssm=128, moe_latent_size=32, n_mamba_heads=8, mamba_headdim=16,
+             attention_hidden_size=128, attention_head_dim=16, adapter_rank=8, lora_rank=8, dim=64, hidden_dim=96, n_heads=8, n_layers=lambda n: min(n, 6))
 
 def shrink(config):
     """The configuration with tiny sizes and all other fields as published."""
@@ -311,7 +312,11 @@ def shrink(config):
     n = c.get('num_hidden_layers', c.get('n_layers'))
     for key in ('layer_types', 'layers_block_type'):
         if isinstance(c.get(key), list): c[key] = c[key][:n]
-    if isinstance(c.get('hybrid_override_pattern'), str): c['hybrid_override_pattern'] = c['hybrid_override_pattern'][:n]
+    # attention stays in one of the layers, or in the same share of them
+    if isinstance(c.get('attn_layer_indices'), list): c['attn_layer_indices'] = sorted({i % n for i in c['attn_layer_indices']})
+    if isinstance(c.get('hybrid_layer_ids'), list): c['hybrid_layer_ids'] = [i for i in c['hybrid_layer_ids'] if i < n]
+    pattern = c.get('hybrid_override_pattern')
+    if isinstance(pattern, str): c['hybrid_override_pattern'] = pattern[:n] if '*' in pattern[:n] else pattern[:n - 1] + '*'
     # some count positions from the padding token's id
     if isinstance(c.get('pad_token_id'), int): c['pad_token_id'] = int('roberta' in c['model_type'] or c['model_type'] == 'mpnet')
     for key in ('bos_token_id', 'eos_token_id', 'cls_token_id', 'sep_token_id'):
@@ -331,6 +336,7 @@ def class_of(config):
 def from_config(path):
     config = shrink(json.load(open(path)))
     kind = config.pop('model_type')
+    kind = {'kimi_k2': 'deepseek_v3'}.get(kind, kind)  # the same model under a name that transformers lacks
     return class_of(dict(config, model_type=kind)).from_config(T.AutoConfig.for_model(kind, **config), dtype=torch.float32, attn_implementation='eager')
 
 CUTS = [(0, 1), (1, 38), (38, 199)]  # of the tokens: the texts that encoders read
