@@ -1,9 +1,10 @@
-/* reader.h: reads pieces of large files on its own threads, bypassing the page cache if the file system supports it.
+/* reader.h: reads pieces of large files, bypassing the page cache if the file system supports it.
  *
- * The caller owns its pieces and keeps them until they are done. A piece is read into the thread's buffer and passed to
- * `use` there. Any number of pieces may be queued; each thread reads one at a time. Files stay open, so a file that is
+ * The caller owns its pieces and keeps them until they are done. Reads are queued in the kernel (io_uring), or if the
+ * system refuses that, each thread of the reader reads one piece at a time. Then a thread of the reader, or one that
+ * waits for a piece, passes the bytes to `use`. Any number of pieces may be queued. Files stay open, so a file that is
  * replaced by rename stays readable. If a file was written to or truncated since it was added, all later pieces of it
- * fail, so that bytes of two versions are never mixed. One thread posts and waits. */
+ * fail, so that bytes of two versions are never mixed. One thread posts; any thread may wait. */
 #ifndef CHIMERE_BASE_READER_H
 #define CHIMERE_BASE_READER_H
 
@@ -17,7 +18,7 @@ struct reader_piece {
     uint32_t file; /* number from reader_add */
     uint64_t offset;
     size_t n;
-    /* Called on a thread of the reader; bytes are valid during the call. A negative result fails the piece, with the
+    /* Called on a thread of the reader or in reader_wait; bytes are valid during the call. A negative result fails the piece, with the
      * reason in err. Not called if reading failed. */
     int (*use)(struct reader_piece *p, const unsigned char *bytes);
     void *ud;
@@ -34,6 +35,7 @@ struct reader_stats {
     uint64_t n_piece, n_bytes;
     int64_t busy_ns; /* time with at least one piece not done */
     bool is_direct;  /* all files bypass the page cache */
+    bool is_uring;   /* the kernel has the queue of reads */
 };
 
 /* Pieces have at most max_bytes bytes. n_thread >= 1. */
@@ -43,6 +45,8 @@ void reader_free(struct reader *r); /* all pieces must be done */
  * it differs. */
 int reader_add(struct reader *r, const char *path, uint64_t n_bytes, struct err *e);
 void reader_post(struct reader *r, struct reader_piece *p);
+/* Call after posting pieces if no thread will wait for them soon: the reader's threads use them. */
+void reader_run(struct reader *r);
 bool reader_is_done(struct reader *r, const struct reader_piece *p);
 void reader_wait(struct reader *r, const struct reader_piece *p);
 void reader_stats(struct reader *r, struct reader_stats *out);

@@ -207,6 +207,7 @@ static void add_tier(const struct rig *r, const struct tier_stats *before, struc
     out->n_expert = now.n_expert;
     out->pool_bytes = now.pool_bytes;
     out->is_direct = now.is_direct;
+    out->is_uring = now.is_uring;
     out->is_device = now.is_device;
 }
 
@@ -302,14 +303,15 @@ static double bytes_per_s(const struct result *x) {
 
 static json_t *report_tier(const struct result *x) {
     const struct tier_stats *t = &x->tier;
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:b}", "from",
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:b, s:b}", "from",
                      t->is_device ? "host memory" : "disk", "slots", (json_int_t)t->n_slot,
                      "experts", (json_int_t)t->n_expert, "pool_bytes", (json_int_t)t->pool_bytes,
                      "hits", (json_int_t)t->n_hit, "misses", (json_int_t)t->n_miss, "hit_rate",
                      hit_rate(t), "misses_per_layer",
                      (double)t->n_miss / (double)(t->n_pass ? t->n_pass : 1), "read_bytes",
                      (json_int_t)t->n_bytes, "read_bytes_per_s", bytes_per_s(x), "waiting",
-                     (double)t->wait_ns * 1e-9 / x->seconds, "direct", (int)t->is_direct);
+                     (double)t->wait_ns * 1e-9 / x->seconds, "direct", (int)t->is_direct,
+                     "io_uring", (int)t->is_uring);
 }
 
 static void print_tier(const struct result *x) {

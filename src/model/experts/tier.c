@@ -483,6 +483,7 @@ int tier_run(struct tier *t, int32_t il, const int32_t *ids, int32_t n_tok,
             t->place[t->want[r]] = (int32_t)(at / UNIT);
         }
         issue(t, l, n, first, last, last);
+        reader_run(t->reader);
         compute(ud, t->place, last == n);
         for (int32_t r = first; r < last; r++) t->place[t->want[r]] = -1;
         first = last;
@@ -507,4 +508,5 @@ void tier_stats(struct tier *t, struct tier_stats *out) {
     reader_stats(t->reader, &r);
     out->busy_ns = r.busy_ns;
     out->is_direct = r.is_direct;
+    out->is_uring = r.is_uring;
 }

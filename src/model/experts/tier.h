@@ -26,6 +26,7 @@ struct tier_stats {
     int64_t busy_ns;        /* time during which reads were in flight */
     uint64_t n_slot, n_expert, pool_bytes; /* of all layers */
     bool is_direct;                        /* reads bypass the page cache */
+    bool is_uring;                         /* the kernel has the queue of reads (reader.h) */
     /* the pool is in device memory (expert_slots.h): its copies delay computing, wait_ns equals busy_ns */
     bool is_device;
 };
