@@ -14,7 +14,6 @@
 #include "base/str.h"
 #include "convert/encode.h"
 #include "convert/imatrix_read.h"
-#include "convert/quantize_mix.h"
 #include "format/quant.h"
 #include "model/weights.h"
 
@@ -133,20 +132,11 @@ static bool may_override(const struct gguf_tensor *t, bool is_matrix, uint32_t t
 static int plan_columns(const struct quantize *q, struct quantize_item *item, uint32_t wanted,
                         struct err *e) {
     const struct gguf_tensor *t = item->tensor;
-    uint64_t n_row = t->n_elements / t->ne[0], row = 0, tail_row = 0, all = 0;
-    uint64_t first =
-        q->options.tails && wanted != t->type ? quantize_mix_divide(wanted, t->ne[0]) : 0;
-    item->n_column = first ? first : t->ne[0];
-    item->type = first || wanted == t->type ? wanted : quantize_mix_fit(wanted, t->ne[0]);
-    item->is_refitted = item->type != wanted;
-    if (first) item->tail = quantize_mix_fit(wanted, t->ne[0] - first);
-    if (!quant_row_bytes(item->type, item->n_column, &row) ||
-        (first && !quant_row_bytes(item->tail, t->ne[0] - first, &tail_row)) ||
-        !u64_mul(row, n_row, &item->n_bytes) || !u64_mul(tail_row, n_row, &item->tail_bytes) ||
-        !u64_add(item->n_bytes, item->tail_bytes, &all))
+    if (!quantize_mix_columns(&item->to, t, wanted, q->options.tails))
         return err_set(e, CHIMERE_ELIMIT, "tensor %s: its size overflows as %s", t->name,
-                       quant_traits(item->type)->name);
-    if (first && strlen(t->name) + strlen(WEIGHT_TAIL) >= GGUF_MAX_NAME)
+                       quant_traits(item->to.type)->name);
+    item->is_refitted = item->to.type != wanted;
+    if (item->to.tail_bytes && strlen(t->name) + strlen(WEIGHT_TAIL) >= GGUF_MAX_NAME)
         return err_set(e, CHIMERE_ELIMIT, "tensor %s: its name is too long for a second part",
                        t->name);
     return 0;
@@ -162,20 +152,20 @@ static int plan_tensor(struct quantize *q, struct quantize_item *item, pcre2_mat
     if (rc) return rc;
     bool is_matrix = quantize_mix_is_matrix(t) && quant_traits(t->type)->decode;
     const struct quantize_choice *choice = q->options.choice;
-    item->type = t->type;
+    uint32_t type = t->type;
     if (rule && may_override(t, is_matrix, rule->type)) {
         rule->has_matched = true;
-        item->type = rule->type;
+        type = rule->type;
     } else if (choice && choice->types[item - q->items] != QUANTIZE_BY_MIX) {
-        item->type = choice->types[item - q->items];
+        type = choice->types[item - q->items];
     } else if (is_matrix) {
-        item->type = quantize_mix_type(q->mix, &q->shape, t, q->options.pure);
+        type = quantize_mix_type(q->mix, &q->shape, t, q->options.pure);
     } else if (t->type == QUANT_F16 || t->type == QUANT_BF16 || t->type == QUANT_F64) {
-        item->type = QUANT_F32;
+        type = QUANT_F32;
     }
-    rc = plan_columns(q, item, item->type, e);
+    rc = plan_columns(q, item, type, e);
     if (rc) return rc;
-    if (!q->imatrix || item->type == t->type || quant_traits(item->type)->block_elements == 1)
+    if (!q->imatrix || item->to.type == t->type || quant_traits(item->to.type)->block_elements == 1)
         return 0;
     rc = imatrix_check(q->imatrix, t->name, t->ne[0], t->ne[2] * t->ne[3], e);
     item->is_weighted = rc == 0;
@@ -184,8 +174,8 @@ static int plan_tensor(struct quantize *q, struct quantize_item *item, pcre2_mat
 
 static int check_weights(const struct quantize *q, const struct quantize_item *item,
                          struct err *e) {
-    const struct quant_traits *to = quant_traits(item->type);
-    if (!to->needs_weights || item->is_weighted || item->type == item->tensor->type) return 0;
+    const struct quant_traits *to = quant_traits(item->to.type);
+    if (!to->needs_weights || item->is_weighted || item->to.type == item->tensor->type) return 0;
     err_set(e, CHIMERE_EINVAL, "tensor %s: %s needs importance weights, and %s", item->tensor->name,
             to->name, q->imatrix ? "the importance matrix has none for it" : "none are given");
     err_hint(e, q->imatrix ? "give the tensor another type with --tensor-type"
@@ -204,7 +194,7 @@ static int plan(struct quantize *q, struct err *e) {
         rc = plan_tensor(q, &q->items[i], match, e);
         if (!rc) rc = check_weights(q, &q->items[i], e);
         n_weighted += q->items[i].is_weighted;
-        n_coded += quant_traits(q->items[i].type)->block_elements > 1;
+        n_coded += quant_traits(q->items[i].to.type)->block_elements > 1;
     }
     pcre2_match_data_free(match);
     if (!rc && q->imatrix && n_coded && !n_weighted)
@@ -265,7 +255,7 @@ void quantize_sizes(const struct quantize *q, uint64_t *n_elements, uint64_t *by
     for (size_t i = 0; i < q->n_item; i++) {
         *n_elements += q->items[i].tensor->n_elements;
         *bytes_before += q->items[i].tensor->n_bytes;
-        *bytes_after += q->items[i].n_bytes + q->items[i].tail_bytes;
+        *bytes_after += q->items[i].to.n_bytes + q->items[i].to.tail_bytes;
     }
 }
 
@@ -316,10 +306,11 @@ static int code_tensor(struct run *r, const struct quantize_item *item, struct e
     struct slab_sink s = {r, t, 0, false}, tail = {r, t, 0, true};
     struct hints *hints;
     int rc = hints_open(&hints, item->is_weighted ? r->q->imatrix : NULL, t, e);
-    if (!rc) rc = encode_run(r->encoder, t, 0, item->n_column, item->type, hints, put_slab, &s, e);
-    if (!rc && item->tail_bytes)
-        rc = encode_run(r->encoder, t, item->n_column, t->ne[0] - item->n_column, item->tail, hints,
-                        put_slab, &tail, e);
+    if (!rc)
+        rc = encode_run(r->encoder, t, 0, item->to.n_first, item->to.type, hints, put_slab, &s, e);
+    if (!rc && item->to.tail_bytes)
+        rc = encode_run(r->encoder, t, item->to.n_first, t->ne[0] - item->to.n_first, item->to.tail,
+                        hints, put_slab, &tail, e);
     hints_close(hints);
     return rc;
 }
@@ -327,18 +318,19 @@ static int code_tensor(struct run *r, const struct quantize_item *item, struct e
 /* Writes a caller's encoding of the whole tensor, made earlier with the same hints. */
 static int put_ready(struct run *r, const struct quantize_item *item, const void *data,
                      struct err *e) {
-    int rc = gguf_write_data(r->w, data, (size_t)item->n_bytes, e);
+    const struct quantize_columns *to = &item->to;
+    int rc = gguf_write_data(r->w, data, (size_t)to->n_bytes, e);
+    if (!rc && to->tail_bytes)
+        rc = gguf_write_data(r->w, (const char *)data + to->n_bytes, (size_t)to->tail_bytes, e);
     give_back(r, item->tensor, 0, item->tensor->n_bytes);
     return rc;
 }
 
 static int write_tensor(struct run *r, const struct quantize_item *item, struct err *e) {
     const struct gguf_tensor *t = item->tensor;
-    if (item->type == t->type) return copy_tensor(r, t, e);
+    if (item->to.type == t->type) return copy_tensor(r, t, e);
     const struct quantize_choice *choice = r->q->options.choice;
-    const void *ready = choice && choice->ready && !item->tail_bytes
-                            ? choice->ready(choice->ud, t, item->type, item->n_bytes)
-                            : NULL;
+    const void *ready = choice && choice->ready ? choice->ready(choice->ud, t, &item->to) : NULL;
     return ready ? put_ready(r, item, ready, e) : code_tensor(r, item, e);
 }
 
@@ -379,12 +371,12 @@ static void add_tensor(struct gguf_writer *w, const struct quantize_item *item) 
     uint64_t ne[GGUF_MAX_DIMS];
     char name[GGUF_MAX_NAME + 8];
     memcpy(ne, t->ne, sizeof ne);
-    ne[0] = item->n_column;
-    gguf_add_tensor(w, t->name, item->type, t->n_dims, ne);
-    if (!item->tail_bytes) return;
+    ne[0] = item->to.n_first;
+    gguf_add_tensor(w, t->name, item->to.type, t->n_dims, ne);
+    if (!item->to.tail_bytes) return;
     snprintf(name, sizeof name, "%s%s", t->name, WEIGHT_TAIL);
-    ne[0] = t->ne[0] - item->n_column;
-    gguf_add_tensor(w, name, item->tail, t->n_dims, ne);
+    ne[0] = t->ne[0] - item->to.n_first;
+    gguf_add_tensor(w, name, item->to.tail, t->n_dims, ne);
 }
 
 static int write_all(struct run *r, struct err *e) {

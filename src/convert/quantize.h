@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "convert/quantize_mix.h"
 #include "format/gguf.h"
 
 enum { QUANTIZE_BY_MIX = UINT32_MAX };
@@ -19,8 +20,8 @@ enum { QUANTIZE_BY_MIX = UINT32_MAX };
 /* A caller's choice of types; used by ramp. */
 struct quantize_choice {
     const uint32_t *types; /* one per tensor in file order, QUANTIZE_BY_MIX: the mix decides */
-    /* The whole tensor encoded as type earlier, n_bytes of it; NULL: encode it. May be NULL. */
-    const void *(*ready)(void *ud, const struct gguf_tensor *t, uint32_t type, uint64_t n_bytes);
+    /* The whole tensor encoded earlier, the first columns before the tail; NULL: encode it. May be NULL. */
+    const void *(*ready)(void *ud, const struct gguf_tensor *t, const struct quantize_columns *to);
     void (*put_keys)(void *ud, struct gguf_writer *w); /* further metadata; may be NULL */
     void *ud;
 };
@@ -32,7 +33,7 @@ struct quantize_options {
         *tensor_types; /* REGEX=TYPE, matched anywhere in the name; the first match wins */
     size_t n_tensor_types;
     bool pure;            /* the base type for every matrix, including output and embedding */
-    bool tails;           /* rows that are no whole blocks are divided (quantize_mix_divide) */
+    bool tails;           /* rows that are no whole blocks are divided (quantize_mix_columns) */
     int n_thread;         /* 0: one per core */
     uint64_t split_bytes; /* 0: one file */
     const struct quantize_choice *choice; /* borrowed until quantize_close; NULL: mix and rules */
@@ -40,10 +41,7 @@ struct quantize_options {
 
 struct quantize_item {
     const struct gguf_tensor *tensor; /* view of the source */
-    uint32_t type;
-    uint64_t n_column; /* columns in that type: all, or those before the tail */
-    uint32_t tail;     /* the type of the others, in a tensor NAME.tail */
-    uint64_t n_bytes, tail_bytes;
+    struct quantize_columns to;
     bool is_weighted; /* the importance matrix has an entry */
     bool is_refitted; /* rows are not a multiple of the wanted type's block */
 };

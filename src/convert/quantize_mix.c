@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/str.h"
 #include "format/quant.h"
 #include "model/weights.h"
@@ -289,9 +290,25 @@ uint32_t quantize_mix_fit(uint32_t type, uint64_t n) {
     return n % quant_traits(type)->block_elements == 0 ? type : QUANT_F16;
 }
 
-uint64_t quantize_mix_divide(uint32_t type, uint64_t n) {
-    uint64_t block = quant_traits(type)->block_elements;
-    return n > block && n % block && n % WEIGHT_TAIL_BLOCK == 0 && block % WEIGHT_TAIL_BLOCK == 0
-               ? n / block * block
-               : 0;
+/* Number of first columns, a multiple of the type's block, if rows are divided; 0: they fit, or cannot be. */
+static uint64_t divide_at(const struct gguf_tensor *t, uint32_t type) {
+    uint64_t block = quant_traits(type)->block_elements, n = t->ne[0];
+    if (n <= block || n % block == 0 || n % WEIGHT_TAIL_BLOCK || block % WEIGHT_TAIL_BLOCK)
+        return 0;
+    /* stacks of which every head's matrix is bound separately */
+    if (strstr(t->name, "attn_k_b.") || strstr(t->name, "attn_v_b.")) return 0;
+    return n / block * block;
+}
+
+bool quantize_mix_columns(struct quantize_columns *out, const struct gguf_tensor *t, uint32_t type,
+                          bool divide) {
+    uint64_t n_row = t->n_elements / t->ne[0], row = 0, tail_row = 0, all;
+    uint64_t first = divide && type != t->type ? divide_at(t, type) : 0;
+    *out = (struct quantize_columns){.type = type, .n_first = first ? first : t->ne[0]};
+    if (first) out->tail = quantize_mix_fit(type, t->ne[0] - first);
+    else if (type != t->type) out->type = quantize_mix_fit(type, t->ne[0]);
+    return quant_row_bytes(out->type, out->n_first, &row) &&
+           (!first || quant_row_bytes(out->tail, t->ne[0] - first, &tail_row)) &&
+           u64_mul(row, n_row, &out->n_bytes) && u64_mul(tail_row, n_row, &out->tail_bytes) &&
+           u64_add(out->n_bytes, out->tail_bytes, &all);
 }

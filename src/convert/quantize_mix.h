@@ -37,8 +37,16 @@ uint32_t quantize_mix_type(const struct quantize_mix *m, const struct quantize_s
 /* The type itself if rows of n elements are whole blocks of it; else the nearest type in size with blocks of 32 (IQ
  * -> iq4_nl, q2_K q3_K tq -> q4_0, q4_K -> q5_0, q5_K -> q5_1, q6_K -> q8_0); else f16. */
 uint32_t quantize_mix_fit(uint32_t type, uint64_t n);
-/* Number of the first columns that the type can hold if rows of n elements are divided (weights.h), a multiple of its
- * block; the others get quantize_mix_fit's type. 0: rows are not divided, because they fit or cannot be. */
-uint64_t quantize_mix_divide(uint32_t type, uint64_t n);
+
+/* How a tensor is stored: all columns in one type, or the last ones in a type of their own, in NAME.tail (weights.h). */
+struct quantize_columns {
+    uint32_t type, tail; /* tail: of the columns from n_first on; unused if there are none */
+    uint64_t n_first, n_bytes,
+        tail_bytes; /* n_bytes: of the first columns; tail_bytes 0: all are */
+};
+/* The columns of a tensor that is to have the type. If its rows are no whole blocks, divide selects between two parts,
+ * of which the second gets quantize_mix_fit's type, and that type for all columns. Returns false if a size overflows. */
+bool quantize_mix_columns(struct quantize_columns *out, const struct gguf_tensor *t, uint32_t type,
+                          bool divide);
 
 #endif

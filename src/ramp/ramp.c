@@ -105,7 +105,7 @@ static bool read_errors(struct ramp_set *s, const json_t *root) {
         struct ramp_gene *g = &s->genes[i];
         const json_t *o = json_object_get(all, g->tensor->name);
         for (int k = 0; k < g->n_form; k++) {
-            const char *type = quant_traits(g->forms[k].type)->name;
+            const char *type = quant_traits(g->forms[k].to.type)->name;
             if (!json_is_number(json_object_get(o, type))) return false;
             g->forms[k].error = ramp_json_number(o, type, 0);
         }
@@ -119,7 +119,7 @@ static json_t *errors_json(const struct ramp_set *s) {
         const struct ramp_gene *g = &s->genes[i];
         json_t *o = json_object();
         for (int k = 0; k < g->n_form; k++)
-            json_object_set_new(o, quant_traits(g->forms[k].type)->name,
+            json_object_set_new(o, quant_traits(g->forms[k].to.type)->name,
                                 json_real(g->forms[k].error));
         json_object_set_new(all, g->tensor->name, o);
     }

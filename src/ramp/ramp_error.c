@@ -53,6 +53,18 @@ static int row_hints(const struct job *j, struct thread *t, uint64_t matrix,
     return hints_correlation(j->hints, matrix, t->correlation, &t->err);
 }
 
+/* Sets e to what a type makes of x's columns [first, first + n). */
+static bool round_columns(struct thread *th, uint32_t type, size_t first, size_t n,
+                          const struct quant_hints *all) {
+    struct quant_hints h = *all;
+    if (!n) return true;
+    if (h.weights) h.weights += first;
+    if (h.correlation) h.correlation += first * QUANT_REFINE_BLOCK;
+    if (!quant_refine_encode(type, th->x + first, th->bytes, n, &h)) return false;
+    quant_traits(type)->decode(th->bytes, th->e + first, n);
+    return true;
+}
+
 static int measure_row(struct job *j, uint64_t i, struct thread *th) {
     const struct gguf_tensor *t = j->gene->tensor;
     const struct quant_traits *from = quant_traits(t->type);
@@ -70,11 +82,11 @@ static int measure_row(struct job *j, uint64_t i, struct thread *th) {
         return CHIMERE_ENUMERIC;
     }
     for (int k = 0; k < j->gene->n_form; k++) {
-        uint32_t type = j->gene->forms[k].type;
-        if (type == t->type) continue;
-        if (!quant_refine_encode(type, th->x, th->bytes, n, &hints))
+        const struct quantize_columns *to = &j->gene->forms[k].to;
+        if (to->type == t->type) continue;
+        if (!round_columns(th, to->type, 0, to->n_first, &hints) ||
+            !round_columns(th, to->tail, to->n_first, n - to->n_first, &hints))
             return err_set(&th->err, CHIMERE_ENOMEM, "out of memory");
-        quant_traits(type)->decode(th->bytes, th->e, n);
         for (size_t c = 0; c < n; c++) th->e[c] = th->x[c] - th->e[c];
         sums[k] = quant_refine_error(th->e, n, &hints);
     }

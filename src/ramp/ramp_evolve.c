@@ -42,7 +42,7 @@ struct evolution {
 static int save(const struct evolution *v, struct err *e) {
     json_t *root = json_object(), *types = json_array();
     for (size_t i = 0; i < v->s->n_gene; i++)
-        json_array_append_new(types, json_integer(v->s->genes[i].forms[v->parent[i]].type));
+        json_array_append_new(types, json_integer(v->s->genes[i].forms[v->parent[i]].to.type));
     if (root) {
         json_object_set_new(root, "generation", json_integer(v->generation));
         json_object_set_new(root, "stale", json_integer(v->stale));

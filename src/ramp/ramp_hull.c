@@ -10,7 +10,7 @@ enum { LAMBDA_STEPS = 80, MIX_STEPS = 40 };
 
 static double form_seconds(const struct ramp_gene *g, int form, double bandwidth) {
     const struct ramp_form *f = &g->forms[form];
-    return (double)f->n_bytes * g->share / (bandwidth * ramp_type_speed(f->type));
+    return (double)f->n_bytes * g->share / (bandwidth * ramp_type_speed(f->to.type));
 }
 
 double ramp_seconds(const struct ramp_set *s, double bandwidth, const uint8_t *choice) {

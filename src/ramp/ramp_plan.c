@@ -6,7 +6,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "convert/quantize.h"
-#include "convert/quantize_mix.h"
 #include "format/quant.h"
 #include "ramp/ramp_evolve.h"
 #include "ramp/ramp_impl.h"
@@ -21,10 +20,10 @@ static uint32_t base_type(const struct ramp_set *s, const uint8_t *choice) {
     uint64_t most = 0;
     uint32_t base = QUANT_Q8_0;
     for (size_t i = 0; i < s->n_gene; i++) {
-        uint32_t type = s->genes[i].forms[choice[i]].type;
+        uint32_t type = s->genes[i].forms[choice[i]].to.type;
         uint64_t n = 0;
         for (size_t k = 0; k < s->n_gene; k++)
-            if (s->genes[k].forms[choice[k]].type == type)
+            if (s->genes[k].forms[choice[k]].to.type == type)
                 n += s->genes[k].forms[choice[k]].n_bytes;
         if (n > most) {
             most = n;
@@ -51,7 +50,7 @@ static int write_dialects(const struct ramp_set *s, const uint8_t *choice,
     buf_init(&custom, 64 << 20);
     for (size_t i = 0; i < s->n_gene; i++) {
         const struct ramp_gene *g = &s->genes[i];
-        const char *type = quant_traits(g->forms[choice[i]].type)->name;
+        const char *type = quant_traits(g->forms[choice[i]].to.type)->name;
         put_regex(&types, g->tensor->name);
         buf_printf(&types, "=%s\n", type);
         if (i % RULES_PER_FLAG == 0) buf_puts(&custom, i ? "\"\n--custom-q \"" : "--custom-q \"");
@@ -73,7 +72,7 @@ static int write_plan(const struct ramp_set *s, const uint8_t *choice, const str
     for (size_t i = 0; i < s->n_gene; i++) {
         const struct ramp_gene *g = &s->genes[i];
         json_object_set_new(types, g->tensor->name,
-                            json_string(quant_traits(g->forms[choice[i]].type)->name));
+                            json_string(quant_traits(g->forms[choice[i]].to.type)->name));
         json_object_set_new(gains, g->tensor->name, json_real(g->gain));
     }
     json_object_set_new(root, "format", json_integer(PLAN_FORMAT));
@@ -142,13 +141,14 @@ struct build {
     uint8_t *choice;
 };
 
-static const void *cached(void *ud, const struct gguf_tensor *t, uint32_t type, uint64_t n_bytes) {
+static const void *cached(void *ud, const struct gguf_tensor *t,
+                          const struct quantize_columns *to) {
     struct build *b = ud;
     for (size_t i = 0; i < b->s->n_gene; i++) {
         const struct ramp_gene *g = &b->s->genes[i];
         const struct ramp_form *f = &g->forms[b->choice[i]];
         if (strcmp(g->tensor->name, t->name) == 0)
-            return f->type == type && f->n_bytes == n_bytes
+            return f->to.type == to->type && f->n_bytes == to->n_bytes + to->tail_bytes
                        ? ramp_store_cached(b->st, i, b->choice[i])
                        : NULL;
     }
@@ -192,6 +192,7 @@ static int write_model(struct build *b, const struct ramp_options *o, const uint
     int rc = o->imatrix ? 0 : ramp_json_path(imatrix, o->work, "imatrix.gguf", e);
     const struct quantize_options options = {.type = quant_traits(base_type(b->s, b->choice))->name,
                                              .imatrix = o->imatrix ? o->imatrix : imatrix,
+                                             .tails = o->mode == RAMP_CHIMERE,
                                              .n_thread = o->n_thread,
                                              .choice = &choice};
     if (!rc) rc = quantize_open(&q, o->model, &options, e);

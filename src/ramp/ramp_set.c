@@ -7,11 +7,13 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "convert/quantize_mix.h"
 #include "format/quant.h"
 #include "ramp/ramp_type.h"
 
-enum { KEYS_BYTES = 4096 }; /* for the metadata that build adds */
+enum {
+    KEYS_BYTES = 4096, /* for the metadata that build adds */
+    ENTRY_BYTES = 80,  /* of a tensor in the directory, its name not counted */
+};
 
 static uint64_t align_up(const struct ramp_set *s, uint64_t n) {
     return (n + s->alignment - 1) / s->alignment * s->alignment;
@@ -32,15 +34,12 @@ static void name_role(struct ramp_gene *g) {
 }
 
 /* Forms are in ascending size; of two with the same size, the first in the table comes first. */
-static void add_form(struct ramp_gene *g, uint32_t type) {
-    const struct gguf_tensor *t = g->tensor;
-    uint64_t row = 0, bytes = 0;
-    if (g->n_form == RAMP_MAX_FORMS || !quant_row_bytes(type, t->ne[0], &row) ||
-        !u64_mul(row, t->n_elements / t->ne[0], &bytes))
-        return;
+static void add_form(struct ramp_gene *g, const struct quantize_columns *to) {
+    uint64_t bytes = to->n_bytes + to->tail_bytes;
+    if (g->n_form == RAMP_MAX_FORMS) return;
     int at = g->n_form++;
     for (; at > 0 && g->forms[at - 1].n_bytes > bytes; at--) g->forms[at] = g->forms[at - 1];
-    g->forms[at] = (struct ramp_form){.type = type, .n_bytes = bytes};
+    g->forms[at] = (struct ramp_form){.to = *to, .n_bytes = bytes};
 }
 
 static int fill_forms(const struct ramp_set *s, struct ramp_gene *g, enum ramp_mode mode,
@@ -51,21 +50,20 @@ static int fill_forms(const struct ramp_set *s, struct ramp_gene *g, enum ramp_m
         if (rc && rc != CHIMERE_ENOENT) return rc;
         g->has_weight = rc == 0;
     }
-    uint64_t own = t->n_bytes;
     const uint32_t *types = ramp_types(mode, t->ne[0]);
+    bool has_blocks = quant_traits(t->type)->block_elements > 1;
+    struct quantize_columns to;
     for (int i = 0; types[i] != RAMP_NO_TYPE; i++) {
         const struct quant_traits *q = quant_traits(types[i]);
-        uint64_t row = 0;
-        if (!q || t->ne[0] % q->block_elements || !q->encode ||
-            (q->needs_weights && !g->has_weight))
+        if (!q || !q->encode || (q->needs_weights && !g->has_weight)) continue;
+        if (!quantize_mix_columns(&to, t, types[i], mode == RAMP_CHIMERE) || to.type != types[i])
             continue;
-        if (!quant_row_bytes(types[i], t->ne[0], &row)) continue;
         /* a tensor that is quantized already gains nothing from more bits */
-        if (quant_traits(t->type)->block_elements > 1 && row * (t->n_elements / t->ne[0]) >= own)
-            continue;
-        add_form(g, types[i]);
+        if (has_blocks && to.n_bytes + to.tail_bytes >= t->n_bytes) continue;
+        add_form(g, &to);
     }
-    if (!g->n_form || quant_traits(t->type)->block_elements > 1) add_form(g, t->type);
+    if ((!g->n_form || has_blocks) && quantize_mix_columns(&to, t, t->type, false))
+        add_form(g, &to);
     return 0;
 }
 
@@ -143,6 +141,22 @@ static int hash_all(struct ramp_set *s, enum ramp_mode mode, const char *imatrix
     return 0;
 }
 
+/* Bytes of keys and directory in the result at most: those of the source, keys of build, entries of second parts. */
+static uint64_t header_bytes(const struct ramp_set *s) {
+    uint64_t data = 0, n = 0;
+    for (size_t i = 0; i < gguf_n_tensors(s->gguf); i++)
+        data += align_up(s, gguf_tensor_at(s->gguf, i)->n_bytes);
+    for (uint32_t i = 0; i < gguf_n_files(s->gguf); i++) n += gguf_file_bytes(s->gguf, i);
+    n = (n > data ? n - data : 0) + KEYS_BYTES;
+    for (size_t i = 0; i < s->n_gene; i++) {
+        bool divides = false;
+        for (int k = 0; k < s->genes[i].n_form; k++)
+            divides |= s->genes[i].forms[k].to.tail_bytes > 0;
+        if (divides) n += strlen(s->genes[i].tensor->name) + ENTRY_BYTES;
+    }
+    return n;
+}
+
 int ramp_set_open(struct ramp_set **out, const char *path, enum ramp_mode mode, const char *imatrix,
                   struct err *e) {
     *out = NULL;
@@ -155,14 +169,7 @@ int ramp_set_open(struct ramp_set **out, const char *path, enum ramp_mode mode, 
         rc = add_genes(s, mode, e);
     }
     if (!rc) rc = hash_all(s, mode, imatrix, e);
-    if (!rc) {
-        uint64_t data = 0;
-        for (size_t i = 0; i < gguf_n_tensors(s->gguf); i++)
-            data += align_up(s, gguf_tensor_at(s->gguf, i)->n_bytes);
-        for (uint32_t i = 0; i < gguf_n_files(s->gguf); i++)
-            s->header_bytes += gguf_file_bytes(s->gguf, i);
-        s->header_bytes = (s->header_bytes > data ? s->header_bytes - data : 0) + KEYS_BYTES;
-    }
+    if (!rc) s->header_bytes = header_bytes(s);
     if (rc) ramp_set_close(s);
     else *out = s;
     return rc;
@@ -177,7 +184,8 @@ void ramp_set_close(struct ramp_set *s) {
 }
 
 uint64_t ramp_form_bytes(const struct ramp_set *s, const struct ramp_gene *g, int form) {
-    return align_up(s, g->forms[form].n_bytes);
+    const struct quantize_columns *to = &g->forms[form].to;
+    return align_up(s, to->n_bytes) + align_up(s, to->tail_bytes);
 }
 
 uint64_t ramp_set_bytes(const struct ramp_set *s, const uint8_t *choice) {
@@ -211,6 +219,6 @@ double ramp_set_predict(const struct ramp_set *s, const uint8_t *choice) {
 
 int ramp_gene_form(const struct ramp_gene *g, uint32_t type) {
     for (int i = 0; i < g->n_form; i++)
-        if (g->forms[i].type == type) return i;
+        if (g->forms[i].to.type == type) return i;
     return -1;
 }

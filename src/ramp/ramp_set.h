@@ -6,16 +6,17 @@
 #define CHIMERE_RAMP_RAMP_SET_H
 
 #include "convert/imatrix_read.h"
+#include "convert/quantize_mix.h"
 #include "format/gguf.h"
 #include "ramp/ramp.h"
 
 enum { RAMP_MAX_FORMS = 32, RAMP_ROLE = 48 };
 
 struct ramp_form {
-    uint32_t type;
-    uint64_t n_bytes;
-    double error; /* relative error of outputs, on sampled rows */
-    bool on_hull; /* of (n_bytes, error) */
+    struct quantize_columns to;
+    uint64_t n_bytes; /* of both parts */
+    double error;     /* relative error of outputs, on sampled rows */
+    bool on_hull;     /* of (n_bytes, error) */
 };
 
 struct ramp_gene {

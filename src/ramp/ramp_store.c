@@ -33,7 +33,7 @@ static struct held *held_of(struct ramp_store *st, size_t gene, int form) {
 static void path_of(const struct ramp_store *st, size_t gene, int form, char out[4096]) {
     const struct ramp_gene *g = &st->set->genes[gene];
     snprintf(out, 4096, "%s/%05zu-%s", st->folder, g->index,
-             quant_traits(g->forms[form].type)->name);
+             quant_traits(g->forms[form].to.type)->name);
 }
 
 int ramp_store_open(struct ramp_store **out, const struct ramp_set *s, struct model *m,
@@ -109,13 +109,24 @@ static int put(void *ud, const void *data, size_t n, uint64_t source, struct err
     return 0;
 }
 
-static int encode_to_file(struct ramp_store *st, const struct ramp_gene *g, uint32_t type,
-                          const struct hints *h, const char *path, struct err *e) {
+/* Both parts, one after the other. */
+static int encode_parts(struct ramp_store *st, const struct ramp_gene *g,
+                        const struct quantize_columns *to, const struct hints *h, struct sink *s,
+                        struct err *e) {
+    const struct gguf_tensor *t = g->tensor;
+    int rc = encode_run(st->encoder, t, 0, to->n_first, to->type, h, put, s, e);
+    if (rc || !to->tail_bytes) return rc;
+    return encode_run(st->encoder, t, to->n_first, t->ne[0] - to->n_first, to->tail, h, put, s, e);
+}
+
+static int encode_to_file(struct ramp_store *st, const struct ramp_gene *g,
+                          const struct quantize_columns *to, const struct hints *h,
+                          const char *path, struct err *e) {
     struct file_writer file;
     int rc = file_writer_open(&file, path, e);
     if (rc) return rc;
     struct sink s = {.f = file.f};
-    rc = encode_run(st->encoder, g->tensor, 0, g->tensor->ne[0], type, h, put, &s, e);
+    rc = encode_parts(st, g, to, h, &s, e);
     if (!rc) return file_writer_commit(&file, e);
     file_writer_abort(&file);
     return rc;
@@ -129,13 +140,12 @@ static int encode(struct ramp_store *st, size_t gene, int form, const char *path
     int rc = hints_open(&hints, st->set->imatrix, g->tensor, e);
     if (rc) return rc;
     if (st->cached_bytes + f->n_bytes <= st->cache_bytes) {
-        rc = encode_to_file(st, g, f->type, hints, path, e);
+        rc = encode_to_file(st, g, &f->to, hints, path, e);
         if (!rc) st->cached_bytes += f->n_bytes;
     } else {
         struct sink s = {.memory = mem_alloc((size_t)f->n_bytes)};
         h->memory = s.memory;
-        rc = s.memory ? encode_run(st->encoder, g->tensor, 0, g->tensor->ne[0], f->type, hints, put,
-                                   &s, e)
+        rc = s.memory ? encode_parts(st, g, &f->to, hints, &s, e)
                       : err_set(e, CHIMERE_ENOMEM, "tensor %s: out of memory", g->tensor->name);
     }
     hints_close(hints);
@@ -175,7 +185,10 @@ static int load(struct ramp_store *st, size_t gene, int form, struct err *e) {
         data = h->memory ? h->memory : ramp_store_cached(st, gene, form);
         if (!data) return err_set(e, CHIMERE_EIO, "%s: cannot be read again", path);
     }
-    int rc = swap_new(&h->swap, st->m, g->tensor->name, g->forms[form].type, data, e);
+    const struct quantize_columns *to = &g->forms[form].to;
+    const struct swap_form parts = {to->type, to->tail, to->n_first, data,
+                                    (const char *)data + to->n_bytes};
+    int rc = swap_new(&h->swap, st->m, g->tensor->name, &parts, e);
     if (!rc) st->device_bytes += swap_bytes(h->swap);
     return rc;
 }
@@ -184,7 +197,7 @@ int ramp_store_apply(struct ramp_store *st, const uint8_t *choice, struct err *e
     for (size_t i = 0; i < st->set->n_gene; i++) {
         const struct ramp_gene *g = &st->set->genes[i];
         uint8_t to = choice[i];
-        if (to != RAMP_SOURCE && g->forms[to].type == g->tensor->type) to = RAMP_SOURCE;
+        if (to != RAMP_SOURCE && g->forms[to].to.type == g->tensor->type) to = RAMP_SOURCE;
         if (to == st->now[i] || g->is_draft || !swap_is_possible(st->m, g->tensor->name)) continue;
         if (to == RAMP_SOURCE) {
             swap_restore(st->m, g->tensor->name);

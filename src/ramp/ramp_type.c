@@ -20,13 +20,21 @@ static const uint32_t chimere_256[] = {
     QUANT_Q4_K,   QUANT_IQ5_KS, QUANT_Q5_K,    QUANT_IQ5_K,   QUANT_Q6_K,   QUANT_IQ6_K,
     QUANT_Q8_0,   RAMP_NO_TYPE,
 };
+/* Rows that are divided: the types above with a tail (quantize_mix.h), and those that hold whole rows. */
+static const uint32_t divided[] = {
+    QUANT_IQ1_S,  QUANT_IQ1_M,  QUANT_IQ2_XXS, QUANT_IQ2_XS,  QUANT_IQ2_KS, QUANT_IQ2_S,
+    QUANT_IQ2_KL, QUANT_Q2_K,   QUANT_IQ2_K,   QUANT_IQ3_XXS, QUANT_IQ3_KS, QUANT_IQ3_S,
+    QUANT_IQ3_K,  QUANT_Q3_K,   QUANT_IQ4_KSS, QUANT_IQ4_XS,  QUANT_IQ4_KS, QUANT_IQ4_K,
+    QUANT_Q4_K,   QUANT_IQ5_KS, QUANT_Q5_K,    QUANT_IQ5_K,   QUANT_Q6_K,   QUANT_IQ6_K,
+    QUANT_IQ4_NL, QUANT_Q5_1,   QUANT_Q8_0,    QUANT_F16,     RAMP_NO_TYPE,
+};
 static const uint32_t blocks_of_32[] = {
     QUANT_MXFP4, QUANT_IQ4_NL, QUANT_Q4_0, QUANT_Q4_1,   QUANT_Q5_0,
     QUANT_Q5_1,  QUANT_Q8_0,   QUANT_F16,  RAMP_NO_TYPE,
 };
 
 const uint32_t *ramp_types(enum ramp_mode mode, uint64_t n_in) {
-    if (n_in % 256) return blocks_of_32;
+    if (n_in % 256) return mode == RAMP_CHIMERE && n_in > 256 ? divided : blocks_of_32;
     return mode == RAMP_CHIMERE ? chimere_256 : portable_256;
 }
 

@@ -52,4 +52,14 @@ assert data[at] == 64
 open("bad.gguf", "wb").write(data[:at] + bytes([32]) + data[at + 1:])
 END
 refuses 1 "ffn_down_exps.weight.tail: expected shape [64, 2688, 2]" "$CHIMERE" logits -m bad.gguf --tokens 5
+
+# ramp in chimere mode divides such rows too: queries of 384 columns, 128 of them in a type of blocks of 32
+"$CHIMERE" synth glm-flash-mini q8 glm.gguf --layers 1 --experts 2 --vocab 512 >/dev/null
+"$CHIMERE" ramp glm.gguf r.gguf --bpw 6.4 --mode chimere --predict --sample 256 -q --threads 1 >/dev/null 2>&1
+"$CHIMERE" inspect r.gguf --tensors >tensors
+grep -qE 'attn_q_b\.weight +[A-Za-z0-9_]+ +256 x 2048' tensors || fail "first part: $(cat tensors)"
+grep -qE 'attn_q_b\.weight\.tail +[A-Za-z0-9_]+ +128 x 2048' tensors || fail "last part: $(cat tensors)"
+bits=$(grep -o '[0-9.]* bits per weight' tensors | cut -d' ' -f1)
+python3 -c "assert 6.2 < $bits <= 6.4, $bits" || fail "expected just below 6.4 bits, got $bits"
+"$CHIMERE" logits -m r.gguf --tokens 5,6,7 >/dev/null
 echo "tails: ok"

@@ -51,11 +51,13 @@ static void show_plan(const struct quantize *q) {
         const struct gguf_tensor *t = item->tensor;
         printf("%-40s %6" PRIu64 " x %-9" PRIu64 " %-8s -> %-8s %12" PRIu64 "%s%s\n", t->name,
                t->ne[0], t->n_elements / t->ne[0], quant_traits(t->type)->name,
-               quant_traits(item->type)->name, item->n_bytes, item->is_weighted ? "  weighted" : "",
+               quant_traits(item->to.type)->name, item->to.n_bytes,
+               item->is_weighted ? "  weighted" : "",
                item->is_refitted ? "  (rows do not fit the mix's type)" : "");
-        if (item->tail_bytes)
+        if (item->to.tail_bytes)
             printf("%-40s %6" PRIu64 " of these columns      -> %-8s %12" PRIu64 "\n", "",
-                   t->ne[0] - item->n_column, quant_traits(item->tail)->name, item->tail_bytes);
+                   t->ne[0] - item->to.n_first, quant_traits(item->to.tail)->name,
+                   item->to.tail_bytes);
     }
 }
 

@@ -10,11 +10,18 @@
 
 struct swap;
 
-/* data: the tensor's elements encoded as `type`. The device may read it in place, so it must stay valid until
- * swap_free. CHIMERE_EUNSUPPORTED: the tensor's rows are gathered at load, its experts are on the host or in slots while
+/* The first n_first columns of a tensor as `type`; the others, if there are any, as `tail` (weights.h). The device may
+ * read the data in place, so it must stay valid until swap_free. */
+struct swap_form {
+    uint32_t type, tail;
+    uint64_t n_first;
+    const void *data, *tail_data; /* borrowed */
+};
+
+/* CHIMERE_EUNSUPPORTED: the tensor's rows are gathered at load, its experts are on the host or in slots while
  * the model is on a device, or the tensor is no matrix of the model. */
-int swap_new(struct swap **out, struct model *m, const char *tensor, uint32_t type,
-             const void *data, struct err *e);
+int swap_new(struct swap **out, struct model *m, const char *tensor, const struct swap_form *form,
+             struct err *e);
 void swap_free(struct swap *s);
 size_t swap_bytes(const struct swap *s); /* device memory that it uses */
 void swap_apply(const struct swap *s);
