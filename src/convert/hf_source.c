@@ -100,8 +100,8 @@ static const struct st_tensor *part(const struct opening *o, const char *ending)
 static int bad(const struct opening *o, const char *expected) {
     const char *method = json_string_value(json_object_get(o->quantization, "quant_method"));
     return err_set(o->e, CHIMERE_EUNSUPPORTED, "tensor %s (%s%s%s): expected %s", o->name,
-                   method ? method : "", method ? ", " : "",
-                   safetensors_dtype_name(o->s->t->dtype), expected);
+                   method ? method : "", method ? ", " : "", safetensors_dtype_name(o->s->t->dtype),
+                   expected);
 }
 
 static bool is_2d(const struct st_tensor *t) { return t && t->n_dims == 2 && t->shape[1] > 0; }
