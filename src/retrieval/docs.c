@@ -218,6 +218,7 @@ static void add_vectors(struct docs *d, const char *question, const char *collec
 struct rarity {
     double nats;  /* weight of the word in the coverage */
     double share; /* share of the passages that contain the word */
+    bool unknown; /* no word of general text: it names what only the documents know */
 };
 
 static struct rarity rarity(struct docs *d, const char *word, double n_passage) {
@@ -231,7 +232,8 @@ static struct rarity rarity(struct docs *d, const char *word, double n_passage) 
     found = fmax(found, general * n_passage);
     share = fmax(share, general);
     return (struct rarity){.nats = log(1 + (double)COUNT_MOST / (1 + found)),
-                           .share = fmin(1, share)};
+                           .share = fmin(1, share),
+                           .unknown = general <= 0};
 }
 
 static void fold_title(struct buf *out, const struct docs_hit *h) {
@@ -251,7 +253,7 @@ static void compare(const struct words *w, const struct rarity *rare, double n_p
     double total = 0, found = 0, in_titles = 0, rarest = 1, by_chance = log(n_passage + UNSEEN);
     double names_total = 0, names_found = 0, title_chance = by_chance;
     int n_word = 0;
-    bool rare_name = false, rare_in_title = false;
+    bool rare_name = false, rare_in_title = false, is_subject = false;
     /* numbers alone are no subject: every calculation would find a page that contains them */
     bool any = false;
     int n_title = 0;
@@ -270,6 +272,7 @@ static void compare(const struct words *w, const struct rarity *rare, double n_p
         ++n_word;
         names_found += w->is_name[i] ? rare[i].nats : 0;
         rare_in_title |= in_title && w->is_name[i] && rare[i].share < NAME_SHARE;
+        is_subject |= in_title && w->is_name[i] && rare[i].share < NAME_SHARE && rare[i].unknown;
         title_chance += in_title ? log(rare[i].share) : 0;
         in_titles += in_title ? rare[i].nats : 0;
         by_chance += log(rare[i].share);
@@ -281,9 +284,13 @@ static void compare(const struct words *w, const struct rarity *rare, double n_p
                 (h->coverage > 0.99 && rarest < RARE_SHARE);
     /* If only a minority of the question's names matches, or only a name outside titles, the passage is about
      * another person, place or thing. */
-    rare_name &= names_found >= names_total / 2 && (n_word >= 2 || rare_in_title);
-    /* Other words of a question with a name often do not occur in its answer: "Which person invented the Zaper?" */
-    h->strong = h->named && ((rare_name && h->coverage >= NAME_COVERAGE) ||
+    bool most_names = names_found >= names_total / 2;
+    rare_name &= most_names && (n_word >= 2 || rare_in_title);
+    is_subject &= most_names;
+    /* Other words of a question with a name often do not occur in its answer: "Which person invented the Zaper?" In
+     * chatty questions they are the majority: "We need to lift a Livomur onto a truck. What weight should we plan
+     * for?" A title that is a name unknown elsewhere is their subject, whatever else they say. */
+    h->strong = h->named && (is_subject || (rare_name && h->coverage >= NAME_COVERAGE) ||
                              (much && h->coverage >= STRONG_COVERAGE));
     buf_fini(&title);
     buf_fini(&text);

@@ -293,6 +293,33 @@ static void test_general_words(void **state) {
     library_close(&l);
 }
 
+/* A title that is a name unknown elsewhere is the subject of a question that speaks of other things too. */
+static void test_subject(void **state) {
+    (void)state;
+    struct library l;
+    struct docs_hits h;
+    scratch_put("subject/Livomur.txt", "The Livomur weighs 70 kilograms.\n");
+    scratch_put("subject/notes.txt", "The committee met Rikod Zaper once.\n");
+    library_open(&l, "subject", NULL);
+    library_index(&l, "subject", "test");
+    static const struct {
+        const char *question;
+        bool strong;
+    } rows[] = {
+        {"We need to lift a Livomur onto a truck tonight. What weight should we plan for?", true},
+        {"We met Rikod at the station and lifted a trunk onto a truck. What weight was it?", false},
+        {"They sold their Livomur, Gorvex, Tandil and Petsu last summer. What did they earn?",
+         false}};
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+        assert_int_equal(docs_search(l.docs, rows[i].question, "test", 5, 0, NULL, &h, &e), 0);
+        assert_int_equal(h.strong, rows[i].strong);
+        if (rows[i].strong) assert_non_null(strstr(h.v[0].path, "Livomur.txt"));
+        docs_hits_fini(&h);
+    }
+    library_close(&l);
+}
+
 static void test_rerank(void **state) {
     (void)state;
     struct library l;
@@ -388,8 +415,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pdf),           cmocka_unit_test(test_pdf_index),
         cmocka_unit_test(test_vectors),       cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_general_words), cmocka_unit_test(test_rerank),
-        cmocka_unit_test(test_real_model),
+        cmocka_unit_test(test_general_words), cmocka_unit_test(test_subject),
+        cmocka_unit_test(test_rerank),        cmocka_unit_test(test_real_model),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }
