@@ -33,7 +33,7 @@ static void weigh_fzoo(const double *loss, int32_t n, float eps, float *weight) 
  * with the other sign, so its weight is 0. */
 static void weigh_mezo(const double *loss, int32_t n, float eps, float *weight) {
     for (int32_t i = 0; i < n; i += 2) {
-        weight[i] = (float)((loss[i] - loss[i + 1]) / (2.0 * (double)eps) / (n / 2));
+        weight[i] = (float)((loss[i] - loss[i + 1]) / ((double)eps * n));
         weight[i + 1] = 0;
     }
 }
