@@ -146,6 +146,10 @@ static void restrict_files(const struct sandbox_plan *p) {
         permit_path(fd, "/etc/ld.so.cache", LANDLOCK_ACCESS_FS_READ_FILE);
         permit_path(fd, "/dev/null", LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE);
         permit_path(fd, "/dev/urandom", LANDLOCK_ACCESS_FS_READ_FILE);
+#ifdef __SANITIZE_ADDRESS__ /* the sanitizer reads its memory map and its options there */
+        permit_path(fd, "/proc/self/maps", LANDLOCK_ACCESS_FS_READ_FILE);
+        permit_path(fd, "/proc/self/environ", LANDLOCK_ACCESS_FS_READ_FILE);
+#endif
     }
     permit(fd, p->program, LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE);
     if (syscall(SYS_landlock_restrict_self, fd, 0)) give_up(p, "Landlock");
