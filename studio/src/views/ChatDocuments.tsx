@@ -20,8 +20,8 @@ export default function ChatDocuments({ close }: { close: () => void }) {
         if (!chat.value.collection) setChat({ collection: `chat:${id}` });
         return `chat:${id}`;
     };
-    const changed = (list: Doc[]) => {
-        if (!list.length && own && chat.value.collection === own) setChat({ collection: "" });
+    const emptied = () => {
+        if (chat.value.collection === own) setChat({ collection: "" });
     };
     return (
         <Dialog title={t("chat.docs")} close={close} kind="wide">
@@ -35,7 +35,7 @@ export default function ChatDocuments({ close }: { close: () => void }) {
                 </select>
             </label>
             {/^odo(:|$)/.test(model.value) ? null : <p class="quiet">{t("chat.docs.odo")}</p>}
-            <Documents collection={own} target={target} changed={changed} />
+            <Documents collection={own} target={target} emptied={emptied} />
         </Dialog>
     );
 }

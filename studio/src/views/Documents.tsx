@@ -143,22 +143,28 @@ function Search({ collection }: { collection: string }) {
     );
 }
 
-// collection: "": all that the key reads; null: there is none yet. target: which one a file is added to.
-export function Documents({ collection, target, changed }: { collection: string | null; target: () => Promise<string>; changed?: (list: Doc[]) => void }) {
+// collection: "": all that the key reads; null: there is none yet. target: which one a file is added to. changed: after
+// each reading. emptied: after the last document was deleted.
+export function Documents({ collection, target, changed, emptied }: { collection: string | null; target: () => Promise<string>; changed?: (list: Doc[]) => void; emptied?: () => void }) {
     const [docs, setDocs] = useState<Docs | null | undefined>(undefined);
     const wanted = useRef(collection);
     wanted.current = collection;
     const read = (more: Record<string, string> = {}) => maybe<Docs>(`/chimere/v1/documents?${query({ limit: String(DOCS), collection: wanted.current ?? "", ...more })}`);
     const load = async () => {
         const of = wanted.current;
-        if (of === null) return setDocs({ data: [], has_more: false, last_id: null, has_vectors: true, has_reranker: false });
+        if (of === null) {
+            setDocs({ data: [], has_more: false, last_id: null, has_vectors: true, has_reranker: false });
+            return null;
+        }
         try {
             const list = await read();
-            if (of !== wanted.current) return;
+            if (of !== wanted.current) return null;
             setDocs(list);
             if (list) changed?.(list.data);
+            return list;
         } catch (e) {
             failed(e);
+            return null;
         }
     };
     useEffect(() => void load(), [collection]);
@@ -176,7 +182,7 @@ export function Documents({ collection, target, changed }: { collection: string 
         } catch (e) {
             failed(e);
         }
-        void load();
+        if ((await load())?.data.length === 0) emptied?.();
     };
     if (docs === null) return <p class="quiet">{t("docs.none.here")}</p>;
     return (
