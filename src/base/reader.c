@@ -196,7 +196,7 @@ static void lead(struct reader *r) {
     if (r->n_flying) pthread_cond_signal(&r->more);
 }
 
-/* Does one thing that brings pieces forward; returns false if other threads do all that there is. */
+/* Uses a room that was read, or waits for a read. Returns false if there is nothing for this thread to do. */
 static bool advance(struct reader *r) {
     struct room *m = pop(&r->full);
     if (m) use_room(r, m);
