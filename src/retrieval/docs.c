@@ -271,8 +271,9 @@ static void compare(const struct words *w, const struct rarity *rare, double n_p
         n_title += in_title;
         ++n_word;
         names_found += w->is_name[i] ? rare[i].nats : 0;
-        rare_in_title |= in_title && w->is_name[i] && rare[i].share < NAME_SHARE;
-        is_subject |= in_title && w->is_name[i] && rare[i].share < NAME_SHARE && rare[i].unknown;
+        bool titled = in_title && w->is_name[i] && rare[i].share < NAME_SHARE;
+        rare_in_title |= titled;
+        is_subject |= titled && rare[i].unknown;
         title_chance += in_title ? log(rare[i].share) : 0;
         in_titles += in_title ? rare[i].nats : 0;
         by_chance += log(rare[i].share);
