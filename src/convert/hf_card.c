@@ -148,7 +148,7 @@ static void put_lists(struct card *c, struct gguf_writer *w) {
     if (c->n[LANGUAGE]) gguf_put_strings(w, "general.languages", c->item[LANGUAGE], c->n[LANGUAGE]);
 }
 
-/* Length of a size ("0.6B", "8x7B", "A3B") or, with letter 'v', of a version ("v0.3") at s; 0: none. */
+/* Whether s is a number, such as 0.6 or 8x7, and one of the units; "": without a unit. */
 static bool is_number_and(const char *s, size_t n, const char *units) {
     size_t i = 0;
     bool has_digit = false;
