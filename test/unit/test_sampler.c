@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -132,6 +133,73 @@ static void draws_follow_the_definitions(void **state) {
         y[7] = -INFINITY;
         softmax(y, 1, q);
         check_distribution(&sp, x, q);
+    }
+}
+
+/* ---- many tokens, of which a draw sorts only some ---- */
+
+enum { MANY = 5000 };
+struct ranked {
+    double x;
+    int id;
+};
+static int by_rank(const void *a, const void *b) {
+    const struct ranked *p = a, *q = b;
+    return p->x > q->x ? -1 : p->x < q->x ? 1 : p->id - q->id;
+}
+
+/* The token that u draws from all tokens in order; -1 if u is at a limit between two tokens or filters. */
+static int drawn(const struct ranked *r, const struct sampler_params *sp, double u) {
+    double p[MANY], sum = 0, all = 0;
+    int n = 0;
+    for (int i = 0; i < MANY; i++) all += p[i] = exp(r[i].x - r[0].x);
+    for (double kept = 0; n < MANY && (n == 0 || kept < sp->top_p * all); n++) kept += p[n];
+    for (int i = 0; i < n; i++)
+        if (p[i] < sp->min_p * p[0]) n = i;
+    for (int i = 0; i < n; i++) sum += p[i] = exp((r[i].x - r[0].x) / (double)sp->temperature);
+    double at = 0;
+    for (int i = 0; i < n; i++) {
+        at += p[i] / sum;
+        if (fabs(at - u) < 1e-5) return -1;
+        if (u < at) return r[i].id;
+    }
+    return -1;
+}
+
+static void draws_from_many_tokens_follow_their_order(void **state) {
+    (void)state;
+    static const struct {
+        float temperature, top_p, min_p, deviation;
+    } cases[] = {{1, 1, 0, 1},    {1, 1, 0, 4},     {1, 0.9f, 0, 1},
+                 {1, 0.6f, 0, 3}, {1, 1, 0.02f, 1}, {1.5f, 0.8f, 0.001f, 2}};
+    static float x[MANY];
+    static struct ranked r[MANY];
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        int n_checked = 0;
+        struct sampler_params sp;
+        struct rng row, own;
+        neutral(&sp);
+        sp.temperature = cases[c].temperature;
+        sp.top_p = cases[c].top_p;
+        sp.min_p = cases[c].min_p;
+        rng_seed(&row, c);
+        for (int i = 0; i < MANY; i++) { /* rounded, so that some are equal */
+            x[i] = (float)(round(rng_normal(&row) * 200) / 200) * cases[c].deviation;
+            r[i] = (struct ranked){x[i], i};
+        }
+        qsort(r, MANY, sizeof *r, by_rank);
+        for (sp.seed = 1; sp.seed <= 100; sp.seed++) {
+            struct sampler *s;
+            struct err e = {0};
+            if (sampler_new(&s, &sp, MANY, NULL, &e)) fail_msg("%s", e.text);
+            rng_seed(&own, sp.seed);
+            int expected = drawn(r, &sp, rng_uniform(&own)), got = sampler_pick(s, x, NULL);
+            sampler_free(s);
+            if (expected < 0) continue;
+            if (got != expected) fail_msg("case %zu, seed %d", c, (int)sp.seed);
+            n_checked++;
+        }
+        assert_true(n_checked > 80);
     }
 }
 
@@ -405,6 +473,7 @@ static void bad_parameters_are_refused_by_name(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws_follow_the_definitions),
+        cmocka_unit_test(draws_from_many_tokens_follow_their_order),
         cmocka_unit_test(typical_takes_the_expected),
         cmocka_unit_test(xtc_excludes_top_choices),
         cmocka_unit_test(dynamic_temperature_follows_the_entropy),

@@ -277,7 +277,7 @@ const struct sampler_processor sampler_processors[SAMPLER_N_PROCESSOR] = {
     {"dry", on_dry, apply_dry, list_dry, NULL},
 };
 
-/* ---- filters, over sorted candidates ---- */
+/* ---- filters, over candidates that are sorted as far as needed ---- */
 
 static void renormalise(struct sampler *s) {
     double sum = 0;
@@ -285,10 +285,17 @@ static void renormalise(struct sampler *s) {
     for (int32_t i = 0; i < s->n_cand; i++) s->cand[i].p = (float)(s->cand[i].p / sum);
 }
 
+/* The i-th candidate, from the most likely one on. */
+static struct cand *ranked(struct sampler *s, int32_t i) {
+    sampler_order(s, i + 1);
+    return &s->cand[i];
+}
+
 static void keep_first(struct sampler *s, int32_t n) {
     if (n < s->p.min_keep) n = s->p.min_keep;
     if (n < s->n_cand) {
-        s->n_cand = n;
+        sampler_order(s, n);
+        s->n_cand = s->n_ordered = n;
         renormalise(s);
     }
 }
@@ -310,7 +317,7 @@ static void apply_typical(struct sampler *s) {
     int32_t n = 0;
     while (n < s->n_cand && (n < s->p.min_keep || sum < s->p.typical_p)) sum += s->cand[n++].p;
     s->n_cand = n;
-    sampler_sort(s->cand, s->n_cand, sampler_by_logit);
+    s->n_ordered = 0;
     renormalise(s);
 }
 
@@ -318,15 +325,15 @@ static bool on_top_p(const struct sampler *s) { return s->p.top_p < 1; }
 static void apply_top_p(struct sampler *s) {
     double sum = 0;
     int32_t n = 0;
-    while (n < s->n_cand && (n == 0 || sum < s->p.top_p)) sum += s->cand[n++].p;
+    while (n < s->n_cand && (n == 0 || sum < s->p.top_p)) sum += ranked(s, n++)->p;
     keep_first(s, n);
 }
 
 static bool on_min_p(const struct sampler *s) { return s->p.min_p > 0; }
 static void apply_min_p(struct sampler *s) {
-    float least = s->cand[0].p * s->p.min_p;
+    float least = ranked(s, 0)->p * s->p.min_p;
     int32_t n = 1;
-    while (n < s->n_cand && s->cand[n].p >= least) n++;
+    while (n < s->n_cand && ranked(s, n)->p >= least) n++;
     keep_first(s, n);
 }
 
@@ -338,10 +345,11 @@ static bool on_xtc(const struct sampler *s) {
 static void apply_xtc(struct sampler *s) {
     if (rng_uniform(&s->rng) >= s->p.xtc_probability) return;
     int32_t last = -1;
-    for (int32_t i = 0; i < s->n_cand && s->cand[i].p >= s->p.xtc_threshold; i++) last = i;
+    for (int32_t i = 0; i < s->n_cand && ranked(s, i)->p >= s->p.xtc_threshold; i++) last = i;
     if (last < 1 || s->n_cand - last < s->p.min_keep) return;
     memmove(s->cand, s->cand + last, (size_t)(s->n_cand - last) * sizeof *s->cand);
     s->n_cand -= last;
+    s->n_ordered -= last;
     renormalise(s);
 }
 
@@ -359,8 +367,8 @@ static void apply_temperature(struct sampler *s) {
         t = low + (high - low) * powf((float)(entropy / log(s->n_cand)), s->p.dynatemp_exponent);
     }
     if (t < 1e-4f) {
-        s->n_cand = 1;
-        s->cand[0].p = 1;
+        ranked(s, 0)->p = 1;
+        s->n_cand = s->n_ordered = 1;
         return;
     }
     sampler_softmax(s, t);
@@ -384,7 +392,7 @@ enum { N_FILTER = sizeof filters / sizeof *filters };
 static int32_t draw(struct sampler *s) {
     double u = rng_uniform(&s->rng), sum = 0;
     for (int32_t i = 0; i < s->n_cand; i++) {
-        sum += s->cand[i].p;
+        sum += ranked(s, i)->p;
         if (u < sum) return i;
     }
     return s->n_cand - 1;
@@ -397,6 +405,7 @@ static int32_t draw_mirostat(struct sampler *s) {
     int32_t n = s->n_cand;
     if (s->p.mirostat == 1) {
         double num = 0, den = 0;
+        sampler_order(s, 100);
         for (int32_t i = 0; i < 99 && i + 1 < s->n_cand; i++) {
             double t = log((i + 2.0) / (i + 1.0)), b = log(s->cand[i].p / s->cand[i + 1].p);
             num += t * b;
@@ -407,9 +416,10 @@ static int32_t draw_mirostat(struct sampler *s) {
         n = isfinite(k) && k >= 1 ? (k < s->n_cand ? (int32_t)k : s->n_cand) : 1;
     } else {
         n = 0;
-        while (n < s->n_cand && (n == 0 || -log2(s->cand[n].p) <= s->mu)) n++;
+        while (n < s->n_cand && (n == 0 || -log2(ranked(s, n)->p) <= s->mu)) n++;
     }
-    s->n_cand = n;
+    sampler_order(s, n);
+    s->n_cand = s->n_ordered = n;
     renormalise(s);
     int32_t i = draw(s);
     s->mu -= s->p.mirostat_eta * (float)(-log2(s->cand[i].p) - s->p.mirostat_tau);
@@ -473,29 +483,29 @@ int32_t sampler_k(const struct sampler *s) {
     return k < s->n_vocab ? k : s->n_vocab;
 }
 
-int32_t sampler_draw(struct sampler *s) {
+int32_t sampler_draw(struct sampler *s, int32_t n) {
+    s->n_cand = n;
+    s->n_ordered = 0;
+    sampler_softmax(s, 1);
     if (s->p.mirostat) return s->cand[draw_mirostat(s)].id;
     for (int i = 0; i < N_FILTER; i++)
         if (filters[i].on(s)) filters[i].apply(s);
     return s->cand[draw(s)].id;
 }
 
-/* Collects the candidates from a row whose largest value is max, sorted and with probabilities. */
-static void gather(struct sampler *s, const float *row, float max) {
+/* Collects the candidates from a row whose largest value is max. Returns how many. */
+static int32_t gather(struct sampler *s, const float *row, float max) {
     float cut = sampler_cut(s, max);
     if (s->p.top_n_sigma > 0) {
         float least = max - s->p.top_n_sigma * sampler_deviation(row, s->n_vocab);
         if (least > cut) cut = least;
     }
-    s->n_cand = sampler_top(s, row, sampler_k(s), cut);
-    sampler_sort(s->cand, s->n_cand, sampler_by_logit);
-    sampler_softmax(s, 1);
+    return sampler_top(s, row, sampler_k(s), cut);
 }
 
 static int32_t choose(struct sampler *s, const float *row, float max) {
     if (s->p.temperature <= 0) return sampler_find(row, s->n_vocab, max);
-    gather(s, row, max);
-    return sampler_draw(s);
+    return sampler_draw(s, gather(s, row, max));
 }
 
 int32_t sampler_pick(struct sampler *s, const float *logits, struct sampler_probs *probs) {

@@ -113,10 +113,8 @@ static int32_t draw_few(struct sampler *s, float max) {
     int32_t k = sampler_k(s), n = 0;
     for (int32_t i = 0; i < s->few.n; i++) n += s->work[s->few.ids[i]] >= least;
     if (s->p.top_n_sigma > 0 || (cut < least && n < k)) return SAMPLER_WHOLE;
-    s->n_cand = sampler_top_of(s, s->few.ids, NULL, s->few.n, k, cut > least ? cut : least);
-    sampler_sort(s->cand, s->n_cand, sampler_by_logit);
-    sampler_softmax(s, 1);
-    return sampler_draw(s);
+    float from = cut > least ? cut : least;
+    return sampler_draw(s, sampler_top_of(s, s->few.ids, NULL, s->few.n, k, from));
 }
 
 static int32_t choose(struct sampler *s, const struct sampler_few *few) {

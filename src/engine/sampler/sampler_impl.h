@@ -23,9 +23,9 @@ struct sampler {
     const struct tok *tok; /* borrowed; may be NULL */
     int32_t n_vocab;
     struct rng rng;
-    float *work;       /* owned [n_vocab]: the logits, changed by the processors */
-    struct cand *cand; /* owned [n_vocab] */
-    int32_t n_cand;
+    float *work;               /* owned [n_vocab]: the logits, changed by the processors */
+    struct cand *cand;         /* owned [n_vocab] */
+    int32_t n_cand, n_ordered; /* the first n_ordered are sorted, and none after them is larger */
     /* owned; tokens of prompt and answer, newest last; NULL if no processor reads it */
     int32_t *history;
     uint8_t *breaks; /* owned; whether history[i] ends a repeated sequence (DRY) */
@@ -99,8 +99,8 @@ struct sampler_processor {
 enum { SAMPLER_GRAMMAR = 3, SAMPLER_N_PROCESSOR = 7 };
 extern const struct sampler_processor sampler_processors[SAMPLER_N_PROCESSOR];
 
-/* Draws from the sorted candidates, by filters and temperature or by mirostat. */
-int32_t sampler_draw(struct sampler *s);
+/* Draws from n candidates in s->cand, by filters and temperature or by mirostat. */
+int32_t sampler_draw(struct sampler *s, int32_t n);
 /* Limits of the candidates: logits >= cut, at most k of them. */
 float sampler_cut(const struct sampler *s, float max);
 int32_t sampler_k(const struct sampler *s);
@@ -116,6 +116,9 @@ float sampler_share(const float *row, int32_t n, float max);
 float sampler_deviation(const float *row, int32_t n); /* standard deviation of the finite values */
 /* Puts the k largest values >= cut into s->cand, unsorted (ties at the cut-off: lower ids). Returns their number. */
 int32_t sampler_top(struct sampler *s, const float *row, int32_t k, float cut);
+/* Sorts until the first n candidates are in order. A draw mostly needs few of them, and without top-k there are as many
+ * as tokens. */
+void sampler_order(struct sampler *s, int32_t n);
 void sampler_sort(struct cand *c, int32_t n, int (*cmp)(const void *, const void *));
 int sampler_by_logit(const void *a, const void *b); /* descending; ties: lower id first */
 /* p = softmax(logit / temperature) over the candidates. */

@@ -139,6 +139,41 @@ int sampler_by_logit(const void *a, const void *b) {
     return x->logit > y->logit ? -1 : x->logit < y->logit ? 1 : x->id - y->id;
 }
 
+/* Moves the candidates with the largest logits to the front: at least want of them, and few more unless many are equal.
+ * Returns how many; no other one is larger than these. */
+static int32_t split(struct cand *c, int32_t n, int32_t want) {
+    enum { N_BIN = 1024 };
+    int32_t bins[N_BIN] = {0}, sum = 0, last = 0, at = 0;
+    float high = c[0].logit, low = c[0].logit;
+    for (int32_t i = 1; i < n; i++) {
+        high = c[i].logit > high ? c[i].logit : high;
+        low = c[i].logit < low ? c[i].logit : low;
+    }
+    if (!(high > low)) return n;
+    float scale = (N_BIN - 1) / (high - low);
+    for (int32_t i = 0; i < n; i++) bins[(int32_t)((high - c[i].logit) * scale)]++;
+    while ((sum += bins[last]) < want) last++;
+    for (int32_t i = 0; i < n; i++) {
+        if ((int32_t)((high - c[i].logit) * scale) > last) continue;
+        struct cand t = c[i];
+        c[i] = c[at];
+        c[at++] = t;
+    }
+    return at;
+}
+
+void sampler_order(struct sampler *s, int32_t n) {
+    if (n > s->n_cand) n = s->n_cand;
+    while (s->n_ordered < n) {
+        struct cand *rest = s->cand + s->n_ordered;
+        int32_t left = s->n_cand - s->n_ordered;
+        int32_t want = s->n_ordered < 32 ? 64 : 3 * s->n_ordered;
+        if (left / 2 > want) left = split(rest, left, want);
+        sampler_sort(rest, left, sampler_by_logit);
+        s->n_ordered += left;
+    }
+}
+
 /* Heap sort: it works in place, so that picking does not allocate (qsort may). */
 void sampler_sort(struct cand *c, int32_t n, int (*cmp)(const void *, const void *)) {
     for (int32_t start = n / 2, end = n; end > 1;) {
@@ -163,6 +198,7 @@ void sampler_sort(struct cand *c, int32_t n, int (*cmp)(const void *, const void
 }
 
 void sampler_softmax(struct sampler *s, float temperature) {
+    sampler_order(s, 1);
     float max = s->n_cand ? s->cand[0].logit : 0;
     double sum = 0;
     for (int32_t i = 0; i < s->n_cand; i++) {
