@@ -55,8 +55,8 @@ def regenerate(o, prompts):
             if line.endswith("\n"): there[json.loads(line)["i"]] = line
     todo = [i for i in range(len(prompts)) if i not in there]
     if todo:
-        server = subprocess.Popen([o.chimere, "serve", "-m", o.model, "--port", "0", "-q", "--parallel", "8", "-c", "2048"],
-                                  stdout=subprocess.PIPE, text=True)
+        server = subprocess.Popen([o.chimere, "serve", "-m", o.model, "--device", o.engine, "--port", "0", "-q", "--parallel", "8",
+                                   "-c", "2048"], stdout=subprocess.PIPE, text=True)
         try:
             line = server.stdout.readline()
             address = re.search(r"http://([\w.:\[\]]+)", line)
@@ -105,7 +105,7 @@ def record(o, answers):
     with open(lines, "w") as f:
         for a in answers: f.write(json.dumps({"tokens": a["tokens"], "n_prompt": a["n_prompt"]}) + "\n")
     more = ["--layers", o.layers] if o.layers else []
-    subprocess.run([o.chimere, "taps", "-m", o.model, "--tokens", lines, "-o", f"{o.out}/taps", *more], check=True)
+    subprocess.run([o.chimere, "taps", "-m", o.model, "--device", o.engine, "--tokens", lines, "-o", f"{o.out}/taps", *more], check=True)
     texts, layers = [], None
     for name in sorted(os.listdir(f"{o.out}/taps")):
         if name.endswith(".bin"):
@@ -198,7 +198,8 @@ def options():
     p.add_argument("--anchors", type=int, default=32, help="blocks of a text")
     p.add_argument("--rate", type=float, default=1.5e-3)
     p.add_argument("--seed", type=int, default=42)
-    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="of the training")
+    p.add_argument("--engine", default="auto", help="device of chimere: cpu, cuda or auto")
     return p.parse_args()
 
 
