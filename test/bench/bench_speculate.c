@@ -5,7 +5,8 @@
  * Each prompt is answered twice at temperature 0, with and without drafts, in turn; which comes first alternates. Printed
  * per kind: the median over pairs of plain time per token divided by drafted time per token, how many texts are the same, and
  * what was drafted. TYPE: of the cache, f16 or q8_0. warm: texts of earlier pairs draft for later ones, as in a server that
- * one caller asks alike; else each pair is a caller of its own. */
+ * one caller asks alike; else each pair is a caller of its own. Environment: DRAFT, file of a drafter that drafts in place of
+ * the model's prediction blocks; DEVICE, cpu (default) or cuda. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "backend/request_grammar.h"
 #include "base/mem.h"
 #include "format/quant.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/device.h"
 #include "model/model.h"
 #include "model/vocab.h"
 
@@ -243,7 +244,9 @@ int main(int argc, char **argv) {
     const char *type = argc > 3 ? argv[3] : "f16";
     int n_pair = argc > 2 ? atoi(argv[2]) : 8, all_same = 1;
     if (n_pair < 1 || n_pair > MAX_PAIR) n_pair = 8;
-    if (cpu_open(&dev, argc > 4 ? atoi(argv[4]) : 2, CPU_ISA_BEST, &e) ||
+    struct device_params device = {.name = getenv("DEVICE") ? getenv("DEVICE") : "cpu",
+                                   .n_thread = argc > 4 ? atoi(argv[4]) : 2};
+    if (device_open(&dev, &device, &e) ||
         model_open(&b.m, argc > 1 ? argv[1] : TEST_NANO, dev, true, &e) ||
         vocab_load(&b.tok, b.m->gguf, &e))
         fail(&e);
@@ -253,6 +256,7 @@ int main(int argc, char **argv) {
         engine_defaults(&p);
         p.n_ctx = 1024;
         p.speculate = k;
+        p.draft = k ? getenv("DRAFT") : NULL;
         p.k_type = p.v_type = strcmp(type, "q8_0") == 0 ? QUANT_Q8_0 : QUANT_F16;
         if (engine_new(&b.sides[k].g, b.m, b.tok, &p, &e) ||
             request_grammars_new(&b.sides[k].grammars, b.tok, &e))
