@@ -33,9 +33,10 @@ static const struct op_time *same_kernel(const struct card_run *r, const struct 
 }
 
 double card_time(const struct card_run *a, const struct card_run *b, const struct ramp_card *here,
-                 const struct ramp_card *card) {
+                 const struct ramp_card *card, bool is_tensor) {
     double total = 0, of_a = share_of_step(a), of_b = share_of_step(b);
     double na = a->n_sm, nb = b->n_sm, slower = here->clock / card->clock;
+    double work_slower = is_tensor ? slower * here->tensor / card->tensor : slower;
     for (int32_t i = 0; i < a->n_kernel; i++) {
         const struct op_time *k = &a->kernels[i], *less = same_kernel(b, k);
         double n = (double)k->n_launch, ta = of_a * k->us / n;
@@ -45,7 +46,8 @@ double card_time(const struct card_run *a, const struct card_run *b, const struc
         double latency = (na * ta - nb * tb) / (na - nb);
         latency = fmax(0, fmin(latency, ta - read / here->bandwidth));
         double work = fmax(0, tb - latency) * nb;
-        total += n * (latency * slower + fmax(read / card->bandwidth, work * slower / card->n_sm));
+        total +=
+            n * (latency * slower + fmax(read / card->bandwidth, work * work_slower / card->n_sm));
     }
     return total;
 }

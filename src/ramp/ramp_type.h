@@ -16,6 +16,7 @@ struct ramp_card {
     double memory_gib, bandwidth; /* bytes per second */
     int32_t n_sm;                 /* multiprocessors */
     double clock;                 /* Hz, the highest that its maker states */
+    int32_t tensor;               /* 8-bit tensor core operations per clock and multiprocessor */
 };
 const struct ramp_card *ramp_card_find(const char *name); /* NULL: none of that name */
 const char *ramp_card_name(int i);                        /* NULL after the last */

@@ -35,7 +35,7 @@ const struct cfg_opt bench_options[] = {
     BENCH_OPTIONS,
     CARDS_OPTIONS,
     {"card", 0, CFG_STR, "NAME", NULL, 0, 0, NULL,
-     "predict the decode speed of another GPU, e.g. rtx-5060-ti-16g; "
+     "predict the speed of another GPU, e.g. rtx-5060-ti-16g; "
      "--sms are then all and as many as that one has"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print an array of objects"},
     REMOTE_OPTIONS,
@@ -414,8 +414,12 @@ static int run_test(struct rig *r, bool is_decode, int32_t n_seq, json_t *array,
     if (rc) return rc;
     if (array) json_array_append_new(array, report(r, is_decode, n_seq, &x));
     else print_row(r, is_decode, n_seq, &x);
-    if (!r->card || !is_decode) return 0;
-    struct card_run run = {.n_sm = r->n_sm, .n_seq = n_seq, .n_kernel = x.n_op, .us = x.pass_us};
+    if (!r->card) return 0;
+    struct card_run run = {.n_sm = r->n_sm,
+                           .n_seq = n_seq,
+                           .n_prompt = is_decode ? 0 : r->n_prompt,
+                           .n_kernel = x.n_op,
+                           .us = x.pass_us};
     memcpy(run.kernels, x.ops, sizeof run.kernels);
     return bench_card_add(&r->runs, &run, e);
 }
