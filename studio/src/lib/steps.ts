@@ -1,7 +1,7 @@
 // steps.ts: the text of a pipeline -> its steps as a graph. The server has checked the text; what is written in YAML's flow
 // form is not seen here and shows as one step.
 import { t } from "../i18n";
-import { layOut, makeNode, type Edge, type Graph, type Node } from "./graph";
+import { layOut, type Graph } from "./graph";
 
 const MOST = 40;
 export function graphOf(text: string): Graph {
@@ -27,14 +27,5 @@ export function graphOf(text: string): Graph {
     const has = (pattern: RegExp) => pattern.test(lines.join("\n"));
     const looked = [...(has(/^\s+documents:\s*true/m) || has(/enrich:.*documents:\s*true/) ? [t("pipe.step.documents")] : []), ...(has(/\bweb:\s*(probe|always)/) ? [t("pipe.step.web")] : [])];
     const layers = [[t("pipe.step.question")], looked, has(/^plan:[^\n]*\n?\s*[^\n]*enabled:\s*true/m) ? [t("pipe.step.plan")] : [], ...(groups.length ? groups.slice(0, MOST) : [[t("pipe.step.model")]]), [t("pipe.step.answer")]].filter((l) => l.length);
-    const nodes: Node[] = [];
-    const edges: Edge[] = [];
-    let before: Node[] = [];
-    layers.forEach((layer, i) => {
-        const now = layer.map((name, k) => makeNode(`${i}.${k}`, name, i === 0 || i === layers.length - 1 ? "round" : "box"));
-        nodes.push(...now);
-        for (const from of before) for (const to of now) edges.push({ from, to, label: "", kind: "plain", arrow: true });
-        before = now;
-    });
-    return layOut(nodes, edges, true);
+    return layOut(layers);
 }

@@ -1,14 +1,13 @@
 // Artifact.tsx: what code of an answer makes: a page or a drawing in a frame without network and storage, a diagram, or the
 // output of a program that the server runs in its sandbox.
 import "../style/artifact.css";
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import mermaidUrl from "@mermaid-js/tiny/dist/mermaid.tiny.js?url";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { t } from "../i18n";
 import { post } from "../lib/api";
 import { isShown, type Artifact } from "../lib/artifacts";
 import { save } from "../lib/exchange";
-import { GraphError, readGraph } from "../lib/graph";
 import { Dialog } from "./Dialog";
-import { Graph } from "./Graph";
 
 const SILENT_MS = 10_000; // a frame that does not answer for so long is ended
 const LOOK_MS = 1000;
@@ -60,16 +59,24 @@ function Frame({ artifact }: { artifact: Artifact }) {
     );
 }
 
+// A diagram is drawn inside the frame too, because its text is hostile. The page fetches the library, as the frame cannot.
 function Diagram({ text }: { text: string }) {
-    const graph = useMemo(() => {
-        try {
-            return readGraph(text);
-        } catch (e) {
-            if (e instanceof GraphError) return e;
-            throw e;
-        }
+    const [html, setHtml] = useState("");
+    const [error, setError] = useState("");
+    useEffect(() => {
+        const stop = new AbortController();
+        fetch(mermaidUrl, { signal: stop.signal }).then(async (got) => {
+            if (!got.ok) throw new Error(`${got.status} ${got.statusText}`);
+            const quoted = JSON.stringify(text).replaceAll("<", "\\u003c");
+            setHtml(`<style>body{margin:0;display:grid;place-items:center;min-height:100vh;background:#fff;font-family:sans-serif}svg{max-height:100vh}</style><body>
+<script>${(await got.text()).replace(/<(?=!--|\/script)/gi, "\\x3c")}</script>
+<script>mermaid.initialize({startOnLoad:false,securityLevel:"strict",suppressErrorRendering:true});
+mermaid.render("diagram",${quoted}).then(function(d){document.body.innerHTML=d.svg},function(e){parent.postMessage({kind:"error",text:String(e.message||e).slice(0,300)},"*")})</script>`);
+        }).catch((e: Error) => e.name !== "AbortError" && setError(e.message));
+        return () => stop.abort();
     }, [text]);
-    return graph instanceof GraphError ? <p class="error" role="alert">{t("artifact.diagram.bad", { line: graph.line, text: graph.message })}</p> : <Graph graph={graph} name={t("artifact.diagram")} />;
+    if (error) return <p class="error" role="alert">{error}</p>;
+    return html ? <Frame artifact={{ kind: "html", text: html }} /> : <p class="quiet" role="status"><span class="pulse">{t("artifact.drawing")}</span></p>;
 }
 
 // Lines of the output that are pictures, and the rest.
