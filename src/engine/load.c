@@ -378,9 +378,6 @@ static int cut_model(struct loaded *l, struct load_params *p, bool by_layer, str
     const char *how = by_layer ? "layer" : "tensor";
     if (p->plan.engine.draft)
         return err_set(e, CHIMERE_EUNSUPPORTED, "--split %s: --draft is not supported", how);
-    if (p->n_lora)
-        return err_set(e, CHIMERE_EUNSUPPORTED,
-                       "--split %s: adapters are not supported; use --split replica", how);
     int rc = open_devices(l, p, e);
     if (!rc && by_layer) rc = cut_layers(l, p, e);
     if (by_layer) p->plan.n_engine = 1 + l->n_replica; /* as many as keep all cards busy */
@@ -437,6 +434,7 @@ static int open_parts(struct loaded *l, struct load_params *p, bool by_layer, st
         struct replica *r = &l->replicas[i];
         rc = plan_part(r, p, i + 1, e);
         if (!rc) rc = open_model(&r->model, p, r->dev, &r->plan, e);
+        if (!rc) rc = open_copies(l, r, p, e);
         if (rc) err_prefix(e, "%s", r->name);
         if (!rc) take_least(&least, &r->plan.engine);
         if (r->plan.n_engine < n_engine) n_engine = r->plan.n_engine;

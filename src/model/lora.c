@@ -6,22 +6,23 @@
 #include "base/mem.h"
 #include "model/forward_impl.h"
 #include "model/lora_impl.h"
+#include "model/slice.h"
 
-/* Finds the weight of a tensor name, if adapters may change it, and its layer. */
-static const struct weight *find_base(const struct model *m, const char *name, int32_t *layer) {
-    for (const struct tensor_row *const *table = m->hp.arch->tensors; *table; table++) {
+/* Finds the row of a tensor name, if adapters may change the tensor, and its layer. hp: of the whole model. */
+static const struct tensor_row *find_row(const struct hparams *hp, const char *name,
+                                         int32_t *layer) {
+    for (const struct tensor_row *const *table = hp->arch->tensors; *table; table++) {
         for (const struct tensor_row *row = *table; row->gguf; row++) {
             if (row->is_vector || row->where == AT_GLOBAL || row->where == AT_FFN_MOE ||
                 row->where == AT_FFN_SHARED)
                 continue;
-            for (int32_t il = 0; il < arch_n_layer_all(&m->hp); il++) {
+            for (int32_t il = 0; il < arch_n_layer_all(hp); il++) {
                 char full[GGUF_MAX_NAME];
-                if (!arch_has(&m->hp, (enum tensor_where)row->where, il)) continue;
+                if (!arch_has(hp, (enum tensor_where)row->where, il)) continue;
                 arch_tensor_name(row, il, full, sizeof full);
                 if (strcmp(full, name) != 0) continue;
                 *layer = il;
-                return (const struct weight *)(const void *)((const char *)&m->weights.layer[il] +
-                                                             row->slot);
+                return row;
             }
         }
     }
@@ -45,6 +46,11 @@ static int parts_of(const struct layer_weights *l, const struct weight *base,
     return 1;
 }
 
+static void drop_cuts(struct lora *l) {
+    for (size_t i = 0; i < l->n_cut; i++) mem_free(l->cuts[i]);
+    l->n_cut = 0;
+}
+
 static struct weight view(const struct gguf_tensor *t) {
     size_t row_bytes = (size_t)(t->n_bytes / (t->ne[1] ? t->ne[1] : 1));
     return (struct weight){.data = t->data,
@@ -56,8 +62,39 @@ static struct weight view(const struct gguf_tensor *t) {
                            .mat_bytes = (size_t)t->n_bytes};
 }
 
-static int bind_pair(struct lora *l, const struct model *m, const struct gguf_tensor *ta,
-                     float alpha, struct err *e) {
+/* Reduces w to the rows or columns that the device has of the base matrix. row: the base's, with D_ONE for the other
+ * dimension of w. */
+static int cut(struct lora *l, const struct model *m, const struct tensor_row *row, int32_t il,
+               struct weight *w, struct err *e) {
+    const struct weight all = *w;
+    if (!m->slice || !slice_weight(m->slice, row, il, &all, NULL, w) || w->data) return 0;
+    void *p = mem_alloc(w->mat_bytes);
+    if (!p) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    l->cuts[l->n_cut++] = p;
+    slice_weight(m->slice, row, il, &all, p, w);
+    return 0;
+}
+
+/* Stores the pair of a base matrix, or one per view through which it is multiplied. */
+static int add_pair(struct lora *l, const struct model *m, const struct tensor_row *row, int32_t il,
+                    const struct weight *const *part, int n_part, struct weight a, struct weight b,
+                    float scale, struct err *e) {
+    struct tensor_row of_a = *row, of_b = *row;
+    of_a.dims[1] = of_b.dims[0] = D_ONE;
+    int rc = cut(l, m, &of_a, il, &a, e);
+    if (!rc) rc = cut(l, m, &of_b, il, &b, e);
+    for (int i = 0; !rc && i < n_part; i++) {
+        b.n_out = n_part > 1 ? part[i]->n_out : b.n_out;
+        b.mat_bytes = (size_t)b.n_out * b.row_bytes;
+        l->pairs[l->n_pair++] = (struct lora_pair){part[i], a, b, scale};
+        b.data = (const char *)b.data + b.mat_bytes;
+    }
+    return rc;
+}
+
+/* whole: the hyperparameters of all layers; m may have a part of them. */
+static int bind_pair(struct lora *l, const struct model *m, const struct hparams *whole,
+                     const struct gguf_tensor *ta, float alpha, struct err *e) {
     char name[GGUF_MAX_NAME + 8];
     size_t n = strlen(ta->name) - strlen(".lora_a");
     snprintf(name, sizeof name, "%.*s.lora_b", (int)n, ta->name);
@@ -67,30 +104,31 @@ static int bind_pair(struct lora *l, const struct model *m, const struct gguf_te
                        ta->name);
     name[n] = 0;
     int32_t il = 0;
-    const struct weight *base = find_base(m, name, &il), *part[3];
-    int n_part = base && base->data ? parts_of(&m->weights.layer[il], base, part) : 0;
-    if (!n_part)
+    const struct tensor_row *row = find_row(whole, name, &il);
+    const struct layer_weights *layer =
+        row && il < m->weights.n_layer ? &m->weights.layer[il] : NULL;
+    const struct weight *base = NULL, *part[3];
+    if (layer) base = (const struct weight *)(const void *)((const char *)layer + row->slot);
+    bool is_here = base && base->data, is_fused = row && row->dims[1] == D_FF_UP;
+    int n_part = is_here ? parts_of(layer, base, part) : 0;
+    if (!row || (is_fused && whole->is_up_fused) ||
+        (is_here ? !n_part : !gguf_find_tensor(m->gguf, name)))
         return err_set(e, CHIMERE_EMISMATCH,
                        "tensor %s: the model has no such matrix that adapters may change", name);
-    if (ta->ne[0] != (uint64_t)tensor_n_in(base) || tb->ne[1] != (uint64_t)base->n_out ||
-        ta->ne[1] != tb->ne[0] || ta->ne[1] < 1 || ta->ne[1] > LORA_MAX_RANK || ta->n_dims > 2 ||
-        tb->n_dims > 2)
+    int64_t n_in = arch_dim(whole, (enum arch_dim)row->dims[0], il),
+            n_out = arch_dim(whole, (enum arch_dim)row->dims[1], il);
+    if (ta->ne[0] != (uint64_t)n_in || tb->ne[1] != (uint64_t)n_out || ta->ne[1] != tb->ne[0] ||
+        ta->ne[1] < 1 || ta->ne[1] > LORA_MAX_RANK || ta->n_dims > 2 || tb->n_dims > 2)
         return err_set(e, CHIMERE_EMISMATCH,
                        "tensor %s: expected [%lld, r] and [r, %lld] with r up to %d, got "
                        "[%llu, %llu] and [%llu, %llu]",
-                       name, (long long)tensor_n_in(base), (long long)base->n_out, LORA_MAX_RANK,
+                       name, (long long)n_in, (long long)n_out, LORA_MAX_RANK,
                        (unsigned long long)ta->ne[0], (unsigned long long)ta->ne[1],
                        (unsigned long long)tb->ne[0], (unsigned long long)tb->ne[1]);
-    if (ta->type > 1 && ta->type != 30)
+    if ((ta->type > 1 && ta->type != 30) || (tb->type > 1 && tb->type != 30))
         return err_set(e, CHIMERE_EUNSUPPORTED, "tensor %s: expected f32, f16 or bf16", ta->name);
-    struct weight b = view(tb);
-    for (int i = 0; i < n_part; i++) {
-        b.n_out = n_part > 1 ? part[i]->n_out : b.n_out;
-        b.mat_bytes = (size_t)b.n_out * b.row_bytes;
-        l->pairs[l->n_pair++] = (struct lora_pair){part[i], view(ta), b, alpha / (float)ta->ne[1]};
-        b.data = (const char *)b.data + b.mat_bytes;
-    }
-    return 0;
+    if (!is_here) return 0; /* on another device */
+    return add_pair(l, m, row, il, part, n_part, view(ta), view(tb), alpha / (float)ta->ne[1], e);
 }
 
 static bool key_is(const struct gguf *g, const char *key, const char *want) {
@@ -118,7 +156,31 @@ int lora_to_device(struct lora *l, struct dev *d, struct err *e) {
                                                   : "gpu: the adapter could not be prepared");
         *w = ready;
     }
+    drop_cuts(l);
     return 0;
+}
+
+static int bind_pairs(struct lora *l, const struct model *m, float alpha, struct err *e) {
+    size_t n = gguf_n_tensors(l->gguf);
+    struct hparams *whole = mem_zalloc(sizeof *whole);
+    l->pairs = mem_alloc_array(n / 2 * 3 + 3, sizeof *l->pairs);
+    l->cuts = mem_alloc_array(2 * n + 1, sizeof *l->cuts);
+    int rc = whole && l->pairs && l->cuts ? hparams_read(whole, m->gguf, e)
+                                          : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; !rc && i < n; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(l->gguf, i);
+        size_t len = strlen(t->name);
+        if (len > 7 && strcmp(t->name + len - 7, ".lora_a") == 0) {
+            if (l->n_pair > n / 2 * 3)
+                rc = err_set(e, CHIMERE_EFORMAT, "more .lora_a than .lora_b tensors");
+            else rc = bind_pair(l, m, whole, t, alpha, e);
+        } else if (!(len > 7 && strcmp(t->name + len - 7, ".lora_b") == 0)) {
+            rc = err_set(e, CHIMERE_EFORMAT,
+                         "tensor %s: expected a name ending in .lora_a or .lora_b", t->name);
+        }
+    }
+    mem_free(whole);
+    return rc;
 }
 
 int lora_open(struct lora **out, struct model *m, const char *path, struct err *e) {
@@ -137,21 +199,7 @@ int lora_open(struct lora **out, struct model *m, const char *path, struct err *
     const struct gguf_kv *kv = rc ? NULL : gguf_find(l->gguf, "adapter.lora.alpha");
     if (!rc && (!kv || !gguf_item_f64(kv, 0, &alpha)))
         rc = err_set(e, CHIMERE_EFORMAT, "key adapter.lora.alpha: expected a number");
-    size_t n = rc ? 0 : gguf_n_tensors(l->gguf);
-    l->pairs = mem_alloc_array(n / 2 * 3 + 3, sizeof *l->pairs);
-    if (!rc && !l->pairs) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-    for (size_t i = 0; !rc && i < n; i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(l->gguf, i);
-        size_t len = strlen(t->name);
-        if (len > 7 && strcmp(t->name + len - 7, ".lora_a") == 0) {
-            if (l->n_pair > n / 2 * 3)
-                rc = err_set(e, CHIMERE_EFORMAT, "more .lora_a than .lora_b tensors");
-            else rc = bind_pair(l, m, t, (float)alpha, e);
-        } else if (!(len > 7 && strcmp(t->name + len - 7, ".lora_b") == 0)) {
-            rc = err_set(e, CHIMERE_EFORMAT,
-                         "tensor %s: expected a name ending in .lora_a or .lora_b", t->name);
-        }
-    }
+    if (!rc) rc = bind_pairs(l, m, (float)alpha, e);
     if (!rc) rc = lora_to_device(l, m->dev, e);
     if (rc) {
         err_prefix(e, "%s", path);
@@ -184,6 +232,8 @@ void lora_close(struct lora *l) {
     if (!l) return;
     for (size_t i = 0; i < l->n_block; i++) l->dev->ops->free(l->dev, l->blocks[i]);
     mem_free(l->blocks);
+    drop_cuts(l);
+    mem_free(l->cuts);
     if (l->gguf) gguf_close(l->gguf);
     mem_free(l->a);
     mem_free(l->b);

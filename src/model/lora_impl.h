@@ -7,7 +7,7 @@
 
 struct lora_pair {
     const struct weight *base; /* view: identifies the slot */
-    struct weight a, b;        /* a: [r, n_in], b: [n_out, r]; views of the file, or of values */
+    struct weight a, b; /* a: [r, n_in], b: [n_out, r]; views of the file, of cuts or of values */
     float scale;
 };
 
@@ -21,6 +21,8 @@ struct lora {
     int32_t rank;
     struct lora_pair *pairs; /* owned */
     size_t n_pair;
+    void **cuts; /* owned, with the array: rows and columns of a slice (slice.h), in host memory */
+    size_t n_cut;
     struct dev *dev; /* borrowed; NULL: device memory is host memory */
     void **blocks;   /* owned, with the array: matrices in dev's form */
     size_t n_block;

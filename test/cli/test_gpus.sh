@@ -28,7 +28,7 @@ for split in layer tensor; do
     grep -q '[0-9] answers at once, context' out || fail "$(cat out)"
 done
 refuses 1 '5 cards, but layer 3 of the model has 4 heads' check --gpus cpu,cpu,cpu,cpu,cpu --split tensor
-refuses 1 '--split tensor: adapters are not supported' check --gpus cpu,cpu --split tensor --lora x.gguf
+refuses 1 'x.gguf: ' check --gpus cpu,cpu --split tensor --lora x.gguf
 # a card that is not there: why
 status=0
 check --gpus cpu,9 >out 2>err || status=$?

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "golden_model.h"
+#include "lora_file.h"
 #include "scratch.h"
 #include "base/mem.h"
 #include "convert/synth.h"
@@ -46,8 +47,11 @@ struct sliced {
     int32_t n;
     struct dev *dev[MAX_CARD];
     struct model *m[MAX_CARD];
+    struct lora *lora[MAX_CARD]; /* NULL: none */
     struct lm *lm;
 };
+
+static const char *adapter; /* file that the runs apply; NULL: none */
 
 static void open_sliced(struct sliced *s, const char *path, int32_t n) {
     struct engine_params p;
@@ -62,6 +66,8 @@ static void open_sliced(struct sliced *s, const char *path, int32_t n) {
         s->dev[i] = open_cpu();
         if (model_open_slice(&s->m[i], path, s->dev[i], i, n, true, &e))
             fail_msg("%s, slice %d of %d: %s", path, i, n, e.text);
+        if (adapter && lora_open(&s->lora[i], s->m[i], adapter, &e)) fail_msg("%s", e.text);
+        if (adapter && i) lora_join(s->lora[0], s->lora[i]);
     }
     int rc = n > 1 ? lm_open_parts(&s->lm, s->m, n, NULL, &p, &e)
                    : lm_open_model(&s->lm, s->m[0], &p, &e);
@@ -71,13 +77,20 @@ static void open_sliced(struct sliced *s, const char *path, int32_t n) {
 static void close_sliced(struct sliced *s) {
     s->lm->ops->close(s->lm);
     for (int32_t i = 0; i < s->n; i++) {
+        lora_close(s->lora[i]);
         model_close(s->m[i]);
         s->dev[i]->ops->close(s->dev[i]);
     }
 }
 
 static void run(struct sliced *s, struct seq *q, const int32_t *tokens, int32_t n, float *out) {
-    const struct batch_item r = {.seq = q, .tokens = tokens, .n_tok = n, .want = WANT_LAST};
+    const struct lora_use use = {s->lora[0], .7f};
+    const struct batch_item r = {.seq = q,
+                                 .tokens = tokens,
+                                 .n_tok = n,
+                                 .want = WANT_LAST,
+                                 .loras = &use,
+                                 .n_lora = adapter ? 1 : 0};
     const float *logits;
     struct err e = {0};
     if (s->lm->ops->run(s->lm, &r, 1, &logits, &e)) fail_msg("%s", e.text);
@@ -145,6 +158,15 @@ static void families_are_the_same_in_slices(void **state) {
     use_ref = false;
 }
 
+static void build_golden(const char *name, char *out, size_t size) {
+    char path[400];
+    snprintf(path, sizeof path, TEST_DATA "/golden/%s.json", name);
+    json_t *spec = json_load_file(path, 0, NULL);
+    assert_non_null(spec);
+    golden_build(spec, name, scratch, NULL, out, size);
+    json_decref(spec);
+}
+
 /* Every family that can be cut, in floats: biases, sinks, gates, norms and fused tensors of each. */
 static void golden_families_are_the_same_in_slices(void **state) {
     (void)state;
@@ -154,14 +176,10 @@ static void golden_families_are_the_same_in_slices(void **state) {
         "granite",   "granitemoe", "lfm2_moe",  "gemma3", "gpt_oss",        "mixtral"};
     int n_cut = 0;
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
-        char path[400], out[400];
+        char out[400];
         struct err e = {0};
         struct model *m;
-        snprintf(path, sizeof path, TEST_DATA "/golden/%s.json", names[k]);
-        json_t *spec = json_load_file(path, 0, NULL);
-        assert_non_null(spec);
-        golden_build(spec, names[k], scratch, NULL, out, sizeof out);
-        json_decref(spec);
+        build_golden(names[k], out, sizeof out);
         struct dev *d = open_cpu();
         int rc = model_open_slice(&m, out, d, 0, 2, true, &e);
         if (rc) print_message("%s: %s\n", names[k], e.text);
@@ -172,6 +190,27 @@ static void golden_families_are_the_same_in_slices(void **state) {
         d->ops->close(d);
     }
     assert_true(n_cut >= 16);
+}
+
+/* An adapter of every matrix is divided as its matrices are, and changes the logits. */
+static void adapters_are_the_same_in_slices(void **state) {
+    (void)state;
+    static const char *const names[] = {"qwen35moe", "qwen35", "llama",     "mamba2",
+                                        "falcon-h1", "bamba",  "granite_h", "gpt_oss"};
+    static float want[2 * MAX_VOCAB], got[2 * MAX_VOCAB];
+    char path[64], model[400];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/adapter.gguf", scratch);
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        build_golden(names[k], model, sizeof model);
+        int32_t n_vocab = logits_of(model, 1, want);
+        if (lora_file_write(model, path, &e) < 3) fail_msg("%s: %s", names[k], e.text);
+        adapter = path;
+        logits_of(model, 1, got);
+        if (difference(want, got, n_vocab) < 1e-3) fail_msg("%s: no change", names[k]);
+        check(model, 2, 1e-4);
+        adapter = NULL;
+    }
 }
 
 /* ---- engines ---- */
@@ -268,8 +307,8 @@ static void what_cannot_be_cut_says_so(void **state) {
     struct err e;
     assert_int_equal(refused(NANO, 5, NULL, &e), CHIMERE_ELIMIT);
     assert_non_null(strstr(e.text, "5 cards, but layer 3 of the model has 4 heads"));
-    assert_int_equal(refused(NANO, 2, "x.gguf", &e), CHIMERE_EUNSUPPORTED);
-    assert_non_null(strstr(e.text, "--split tensor: adapters"));
+    assert_true(refused(NANO, 2, "x.gguf", &e) < 0);
+    assert_non_null(strstr(e.text, "x.gguf"));
     assert_int_equal(refused(make("zamba2-mini", "q8", 0, true), 2, NULL, &e),
                      CHIMERE_EUNSUPPORTED);
     assert_non_null(strstr(e.text, "cannot be cut into slices"));
@@ -484,6 +523,7 @@ int main(void) {
         cmocka_unit_test(nano_is_the_same_in_slices),
         cmocka_unit_test(families_are_the_same_in_slices),
         cmocka_unit_test(golden_families_are_the_same_in_slices),
+        cmocka_unit_test(adapters_are_the_same_in_slices),
         cmocka_unit_test(engines_say_the_same),
         cmocka_unit_test(states_are_kept_in_slices),
         cmocka_unit_test(damaged_states_are_refused),
