@@ -64,14 +64,16 @@ int gpus_answering(const char *text, char *out, size_t size, struct err *e) {
     return n ? 0 : e->code;
 }
 
-/* Stores the weight bytes of each layer; the output head counts with the last layer. Returns the sum. */
+/* Stores the weight bytes of each layer; prediction blocks and the output head count with the last layer. Returns the
+ * sum. */
 static uint64_t count_layers(const struct gguf *g, int32_t n_layer, uint64_t *bytes) {
     uint64_t sum = 0;
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
         int il = n_layer - 1;
         bool in_layer = sscanf(t->name, "blk.%d.", &il) == 1;
-        if (il < 0 || il >= n_layer || (!in_layer && strncmp(t->name, "output", 6) != 0)) continue;
+        if (il < 0 || (!in_layer && strncmp(t->name, "output", 6) != 0)) continue;
+        if (il >= n_layer) il = n_layer - 1;
         bytes[il] += t->n_bytes;
         sum += t->n_bytes;
     }

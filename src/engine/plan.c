@@ -88,7 +88,8 @@ static bool is_table(const struct gguf_tensor *t) {
 static bool is_elsewhere(const struct blueprint *b, const struct gguf_tensor *t) {
     int il = -1;
     if (!b->part.end) return false;
-    if (sscanf(t->name, "blk.%d.", &il) == 1) return il < b->part.first || il >= b->part.end;
+    if (sscanf(t->name, "blk.%d.", &il) == 1) /* prediction blocks follow the last layer */
+        return il < b->part.first || (il >= b->part.end && b->m->hp.no_head);
     return is_table(t) ? b->part.first > 0 : b->m->hp.no_head;
 }
 

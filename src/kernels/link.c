@@ -155,6 +155,7 @@ void link_free(struct link *l) {
     mem_free(l);
 }
 
+int32_t link_n_rank(const struct link *l) { return l->n; }
 bool link_is_peer(const struct link *l) { return l->is_peer; }
 
 /* Epochs of all ranks are equal at the beginning of a step, and greater than any that a failed step has used. */

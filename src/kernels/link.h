@@ -23,6 +23,7 @@ struct link;
 int link_new(struct link **out, struct dev *const *devs, int32_t n, int64_t n_max,
              enum link_way way, int32_t deadline_ms, struct err *e);
 void link_free(struct link *l); /* no rank may be in a sum */
+int32_t link_n_rank(const struct link *l);
 /* Device memory that link_new allocates on each of n devices like d. */
 uint64_t link_bytes(const struct dev *d, int32_t n, int64_t n_max);
 

@@ -154,9 +154,9 @@ static const float *pick(struct forward *f, const float *from, int32_t n_out) {
     return f->picked;
 }
 
-/* Logits of n_out rows, for the first n_id ids. */
+/* Logits of n_out rows, for the first n_id ids. join: where the logits of all slices meet, or NULL. */
 static void head(struct forward *f, const struct weight *w, int32_t n_id, const float *rows,
-                 int32_t n_out, const float **logits) {
+                 int32_t n_out, float *join, const float **logits) {
     const struct hparams *hp = &f->m->hp;
     const struct ops *ops = f->d->ops;
     f->n_out = n_out;
@@ -173,8 +173,8 @@ static void head(struct forward *f, const struct weight *w, int32_t n_id, const 
         ops->act_mul(f->d, f->logits, f->logits, NULL, n, ACT_TANH);
         ops->axpby(f->d, f->logits, hp->logit_cap, f->logits, 0, n);
     }
-    if (!logits && f->join)
-        link_rows(f->link, f->rank, f->join, f->join_stride, f->logits, n_out, hp->n_logit);
+    if (!logits && join)
+        link_rows(f->link, f->rank, join, f->join_stride, f->logits, n_out, hp->n_logit);
     if (!logits) return;
     *logits = f->logits;
     if (!f->host_logits) return;
@@ -273,7 +273,7 @@ int forward_run_part(struct forward *f, const struct batch_item *runs, int32_t n
         ops->download(f->d, out, f->x, n_bytes);
     } else {
         ops->rms_norm(f->d, f->hidden, f->x, g->output_norm, f->n_tok, hp->n_embd, hp->eps);
-        head(f, &g->output, hp->n_logit, pick(f, f->hidden, n_out), n_out, logits);
+        head(f, &g->output, hp->n_logit, pick(f, f->hidden, n_out), n_out, f->join, logits);
     }
 
     for (int32_t i = 0; i < n_run; i++) {
@@ -292,7 +292,7 @@ int forward_run_part(struct forward *f, const struct batch_item *runs, int32_t n
 int forward_select(struct forward *f, struct select_args *a, struct err *e) {
     a->logits = f->logits;
     a->n_row = f->n_out;
-    a->n_vocab = f->m->hp.n_vocab;
+    a->n_vocab = f->m->hp.n_logit;
     f->d->ops->select(f->d, a);
     return f->d->ops->status(f->d, e);
 }
@@ -321,8 +321,18 @@ struct experts *forward_experts(struct forward *f) {
     return f->experts;
 }
 
-float *forward_seq_hidden(struct forward *f, struct seq *s) {
-    return f->p->hidden ? f->p->hidden + (int64_t)s->slot * f->m->hp.n_embd : NULL;
+int forward_gather(struct forward *f, const float *own, int32_t n, float *all, struct err *e) {
+    int32_t n_all = n * link_n_rank(f->link);
+    size_t bytes = (size_t)n_all * sizeof *all;
+    if (n_all > f->n_tok_max * f->m->hp.n_embd)
+        return err_set(e, CHIMERE_ELIMIT, "gather: %d floats are too many", n_all);
+    f->has_zeros = false; /* branch is scratch between runs */
+    f->d->ops->zero(f->d, f->branch, bytes);
+    f->d->ops->upload(f->d, f->branch + (int64_t)f->rank * n, own, (size_t)n * sizeof *own);
+    link_sum(f->link, f->rank, f->branch, n_all, NULL, 1);
+    f->d->ops->download(f->d, all, f->branch, bytes);
+    int rc = f->d->ops->status(f->d, e);
+    return rc ? rc : link_status(f->link, e);
 }
 
 /* ---- multi-token prediction ---- */
@@ -336,6 +346,7 @@ int forward_mtp(struct forward *f, const struct mtp_item *runs, int32_t n_run, i
     const struct layer_weights *l = &f->m->weights.layer[il];
     const struct global_weights *g = &f->m->weights.global;
     f->runs = NULL;
+    f->has_zeros = false;
     f->n_span = n_run;
     f->n_tok = 0;
     for (int32_t i = 0; i < n_run; i++) {
@@ -362,17 +373,19 @@ int forward_mtp(struct forward *f, const struct mtp_item *runs, int32_t n_run, i
     const struct linear_out join = fwd_out(&l->nextn.eh_proj, NULL, f->x, d);
     fwd_linear(f, &join, 1, f->pair, 2 * (int64_t)d);
     if (!n_out) { /* logits not needed: later pairs only need this block's keys and values */
+        *hidden = NULL;
+        if (logits) *logits = NULL;
+        if (!(hp->layer[il].mixer & MIX_ATTN)) return 0; /* another slice has them */
         ops->rms_norm(f->d, f->h, f->x, l->attn_norm, f->n_tok, d, hp->eps);
         block_attn_project(f, il, f->h, d);
         block_attn_store(f, il);
-        *hidden = NULL;
-        if (logits) *logits = NULL;
         return ops->status(f->d, e);
     }
     layer_forward(f, il);
     const float *norm = l->nextn.head_norm ? l->nextn.head_norm : g->output_norm;
     ops->rms_norm(f->d, f->x, f->x, norm, f->n_tok, d, hp->eps);
     *hidden = pick(f, f->x, n_out);
-    head(f, l->nextn.head.data ? &l->nextn.head : &g->output, n_id, *hidden, n_out, logits);
-    return ops->status(f->d, e);
+    head(f, l->nextn.head.data ? &l->nextn.head : &g->output, n_id, *hidden, n_out, NULL, logits);
+    int rc = ops->status(f->d, e);
+    return rc || !f->link ? rc : link_status(f->link, e);
 }

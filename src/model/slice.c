@@ -19,6 +19,7 @@ struct model_slice {
     struct hparams whole;
     struct hparams own; /* view of the device's hyperparameters; complete after slice_new */
     int32_t rank, n;
+    int32_t n_layer; /* layers that are divided: of the trunk, or prediction blocks too */
     int64_t block[SLICE_N_KIND]; /* largest block of the kind's last matrices, in elements */
     int64_t block_shared;        /* of the shared expert */
     bool cut[SLICE_N_KIND], has[SLICE_N_KIND], cut_shared, has_norm;
@@ -121,7 +122,7 @@ static bool can_cut(const struct model_slice *s, int kind) {
     bool ok = s->has[kind];
     for (int32_t rank = 0; ok && rank < s->n; rank++) {
         struct range a, b;
-        for (int32_t il = 0; ok && il < hp->n_layer; il++) {
+        for (int32_t il = 0; ok && il < s->n_layer; il++) {
             if (!layer_has(&hp->layer[il], kind)) continue;
             if (kind == SLICE_ATTN) ok = attn_share(s, il, rank, &a, &b);
             if (kind == SLICE_DENSE)
@@ -169,10 +170,10 @@ static void head_share(const struct model_slice *s, struct range *r) {
 
 static void cut_shape(const struct model_slice *s, struct hparams *hp) {
     struct range a, b;
-    for (int32_t il = 0; il < hp->n_layer; il++) cut_layer(s, &hp->layer[il], il);
-    for (int32_t il = hp->n_layer; il < arch_n_layer_all(&s->whole); il++)
+    for (int32_t il = 0; il < s->n_layer; il++) cut_layer(s, &hp->layer[il], il);
+    for (int32_t il = s->n_layer; il < arch_n_layer_all(&s->whole); il++)
         hp->layer[il] = (struct layer_shape){.mixer = 0};
-    hp->n_nextn = 0;
+    hp->n_nextn = s->n_layer - hp->n_layer;
     if (s->cut[SLICE_GDN] && gdn_share(s, s->rank, &a)) {
         hp->gdn.n_v_head = (int32_t)(a.end - a.first) * (hp->gdn.n_v_head / hp->gdn.n_k_head);
         hp->gdn.n_k_head = (int32_t)(a.end - a.first);
@@ -195,6 +196,7 @@ static void cut_shape(const struct model_slice *s, struct hparams *hp) {
     }
     head_share(s, &a);
     hp->n_logit = (int32_t)(a.end - a.first);
+    hp->first_logit = (int32_t)a.first;
 }
 
 /* ---- creation ---- */
@@ -219,7 +221,7 @@ static void read_blocks(struct model_slice *s, const struct gguf *g) {
 }
 
 static int check_heads(const struct model_slice *s, const struct hparams *hp, struct err *e) {
-    for (int32_t il = 0; il < hp->n_layer; il++) {
+    for (int32_t il = 0; il < s->n_layer; il++) {
         const struct layer_shape *l = &hp->layer[il];
         bool reads_more = l->join != JOIN_SUM || l->share_back || l->kv_back || hp->n_meta;
         if (reads_more)
@@ -238,6 +240,26 @@ static int check_heads(const struct model_slice *s, const struct hparams *hp, st
     return hp->n_vocab < s->n ? err_set(e, CHIMERE_ELIMIT, "more cards than tokens") : 0;
 }
 
+static void choose_kinds(struct model_slice *s) {
+    for (int k = 0; k < SLICE_N_KIND; k++) {
+        s->has[k] = false;
+        for (int32_t il = 0; il < s->n_layer; il++) s->has[k] |= layer_has(&s->whole.layer[il], k);
+        s->cut[k] = can_cut(s, k);
+    }
+}
+
+/* Prediction blocks are divided like layers. If they have fewer heads or other blocks than the trunk, so that layers of
+ * the trunk could not be divided with them, no device has them: drafts save less time than slices. */
+static void add_nextn(struct model_slice *s) {
+    struct model_slice trunk = *s;
+    struct err ignored;
+    s->n_layer = arch_n_layer_all(&s->whole);
+    bool ok = !check_heads(s, &s->whole, &ignored);
+    if (ok) choose_kinds(s);
+    for (int k = 0; k < SLICE_N_KIND; k++) ok = ok && (s->cut[k] || !trunk.cut[k]);
+    if (!ok) *s = trunk;
+}
+
 int slice_new(struct model_slice **out, struct hparams *hp, const struct gguf *g, int32_t rank,
               int32_t n, struct err *e) {
     *out = NULL;
@@ -248,16 +270,15 @@ int slice_new(struct model_slice **out, struct hparams *hp, const struct gguf *g
     s->whole = *hp;
     s->rank = rank;
     s->n = n;
+    s->n_layer = hp->n_layer;
     int rc = check_heads(s, hp, e);
     if (rc) {
         mem_free(s);
         return rc;
     }
     read_blocks(s, g);
-    for (int k = 0; k < SLICE_N_KIND; k++) {
-        for (int32_t il = 0; il < hp->n_layer; il++) s->has[k] |= layer_has(&hp->layer[il], k);
-        s->cut[k] = can_cut(s, k);
-    }
+    choose_kinds(s);
+    if (hp->n_nextn) add_nextn(s);
     struct range r;
     s->cut_shared = true;
     for (int32_t i = 0; i < n; i++)
@@ -374,6 +395,10 @@ int32_t slice_parts(const struct model_slice *s, const struct tensor_row *row, e
         return l.n;
     }
     switch (d) {
+    case D_VOCAB:
+        if (row->slot == offsetof(struct layer_weights, nextn.head))
+            column_parts(s, hp->n_vocab, 1, 1, &l);
+        break;
     case D_HEAD:
     case D_Q:
     case D_K:
@@ -486,7 +511,7 @@ static const struct tensor_row *row_of(const struct model_slice *s, const char *
     int n = -1;
     if (sscanf(name, "blk.%d.", &n) != 1) n = -1;
     *il = n;
-    if (n < -1 || n >= s->own.n_layer) return NULL;
+    if (n < -1 || n >= arch_n_layer_all(&s->own)) return NULL;
     for (const struct tensor_row *const *table = s->own.arch->tensors; *table; table++)
         for (const struct tensor_row *row = *table; row->gguf; row++) {
             if (!arch_has(&s->own, (enum tensor_where)row->where, n)) continue;

@@ -31,8 +31,8 @@ struct slice_part {
 
 struct model_slice;
 
-/* hp: the whole model's on entry, those of slice `rank` of n on return; prediction blocks belong to
- * no slice. CHIMERE_ELIMIT: fewer heads than devices. CHIMERE_EUNSUPPORTED: layers read more of
+/* hp: the whole model's on entry, those of slice `rank` of n on return. Prediction blocks are divided like layers, or
+ * belong to no slice if that is not possible. CHIMERE_ELIMIT: fewer heads than devices. CHIMERE_EUNSUPPORTED: layers read more of
  * other layers or heads than sums. */
 int slice_new(struct model_slice **out, struct hparams *hp, const struct gguf *g, int32_t rank,
               int32_t n, struct err *e);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../unit/draft_rounds.h"
 #include "../unit/scratch.h"
 #include "base/buf.h"
 #include "base/mem.h"
@@ -835,6 +836,45 @@ static void an_answer_of_a_lost_replica_moves(void **state) {
     load_close(&l);
 }
 
+/* A prediction block in slices drafts what a whole one drafts. */
+static void drafts_on_two_devices(void **state) {
+    (void)state;
+    static const char nano[] = TEST_DATA "/../../models/chimere-nano-bf16.gguf";
+    struct drafted one, slices;
+    struct err e = {0};
+    for (int32_t k = 0; k < 2; k++) {
+        struct engine_params p;
+        struct dev *dev[2] = {NULL};
+        struct model *m[2] = {NULL};
+        struct lm *lm;
+        int32_t n = k ? 2 : 1;
+        engine_defaults(&p);
+        p.n_seq = DRAFT_SEQS;
+        p.n_ctx = p.n_ctx_seq = 128;
+        p.n_batch = 32;
+        p.link = LINK_PEER;
+        for (int32_t i = 0; i < n; i++) {
+            const struct cuda_params c = {.device = i, .precise = true};
+            if (cuda_open(&dev[i], &c, &e)) {
+                print_message("skip: the second GPU: %s\n", e.text);
+                model_close(m[0]);
+                if (dev[0]) dev[0]->ops->close(dev[0]);
+                return;
+            }
+            if (model_open_slice(&m[i], nano, dev[i], i, n, true, &e)) fail_msg("%s", e.text);
+        }
+        int rc = n > 1 ? lm_open_parts(&lm, m, n, NULL, &p, &e) : lm_open_model(&lm, m[0], &p, &e);
+        if (rc) fail_msg("%s", e.text);
+        draft_rounds(lm, 2, 1, k ? &slices : &one);
+        if (k) assert_memory_equal(&one, &slices, sizeof one);
+        lm->ops->close(lm);
+        for (int32_t i = 0; i < n; i++) {
+            model_close(m[i]);
+            dev[i]->ops->close(dev[i]);
+        }
+    }
+}
+
 /* Slices of every layer on one device and on two, whose sums are exchanged in either way: the same tokens,
  * chimere-nano's attention and delta-net layers. */
 static void slices_on_two_devices(void **state) {
@@ -903,6 +943,7 @@ int main(void) {
         cmocka_unit_test(layers_on_two_devices),
         cmocka_unit_test(turns_on_two_devices),
         cmocka_unit_test(an_answer_of_a_lost_replica_moves),
+        cmocka_unit_test(drafts_on_two_devices),
         cmocka_unit_test(slices_on_two_devices),
     };
     return cmocka_run_group_tests(tests, make_files, scratch_drop);

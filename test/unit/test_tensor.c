@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "draft_rounds.h"
 #include "golden_model.h"
 #include "lora_file.h"
 #include "scratch.h"
@@ -52,6 +53,15 @@ struct sliced {
 };
 
 static const char *adapter; /* file that the runs apply; NULL: none */
+static bool by_layer;       /* parts of the layers instead of slices */
+
+static int open_one(struct sliced *s, const char *path, int32_t i, int32_t n, struct err *e) {
+    static const uint64_t share[MAX_CARD] = {1, 1, 1, 1};
+    struct layer_part part[MAX_CARD];
+    if (!by_layer || n < 2) return model_open_slice(&s->m[i], path, s->dev[i], i, n, true, e);
+    int rc = gpus_cut(path, share, n, part, e);
+    return rc ? rc : model_open_part(&s->m[i], path, s->dev[i], NULL, part[i], true, e);
+}
 
 static void open_sliced(struct sliced *s, const char *path, int32_t n) {
     struct engine_params p;
@@ -61,11 +71,11 @@ static void open_sliced(struct sliced *s, const char *path, int32_t n) {
     p.n_ctx = p.n_ctx_seq = 256;
     p.n_batch = N_TOK;
     p.k_type = p.v_type = 0;
+    p.speculate = p.select = true;
     *s = (struct sliced){.n = n};
     for (int32_t i = 0; i < n; i++) {
         s->dev[i] = open_cpu();
-        if (model_open_slice(&s->m[i], path, s->dev[i], i, n, true, &e))
-            fail_msg("%s, slice %d of %d: %s", path, i, n, e.text);
+        if (open_one(s, path, i, n, &e)) fail_msg("%s, slice %d of %d: %s", path, i, n, e.text);
         if (adapter && lora_open(&s->lora[i], s->m[i], adapter, &e)) fail_msg("%s", e.text);
         if (adapter && i) lora_join(s->lora[0], s->lora[i]);
     }
@@ -211,6 +221,29 @@ static void adapters_are_the_same_in_slices(void **state) {
         check(model, 2, 1e-4);
         adapter = NULL;
     }
+}
+
+/* ---- drafts ---- */
+
+static void drafts_of(const char *path, int32_t n, struct drafted *out) {
+    struct sliced s;
+    open_sliced(&s, path, n);
+    draft_rounds(s.lm, 40, DRAFT_ROUNDS, out);
+    close_sliced(&s);
+}
+
+static void drafts_are_the_same_on_several_devices(void **state) {
+    (void)state;
+    struct drafted want, got;
+    drafts_of(NANO, 1, &want);
+    for (int32_t layer = 0; layer < 2; layer++)
+        for (int32_t n = 2; n <= 4 - layer; n++) {
+            by_layer = layer;
+            drafts_of(NANO, n, &got);
+            by_layer = false;
+            if (memcmp(&want, &got, sizeof want))
+                fail_msg("%d devices, %s: other drafts", n, layer ? "layers" : "slices");
+        }
 }
 
 /* ---- engines ---- */
@@ -524,6 +557,7 @@ int main(void) {
         cmocka_unit_test(families_are_the_same_in_slices),
         cmocka_unit_test(golden_families_are_the_same_in_slices),
         cmocka_unit_test(adapters_are_the_same_in_slices),
+        cmocka_unit_test(drafts_are_the_same_on_several_devices),
         cmocka_unit_test(engines_say_the_same),
         cmocka_unit_test(states_are_kept_in_slices),
         cmocka_unit_test(damaged_states_are_refused),

@@ -32,6 +32,8 @@ struct drafter_params {
     struct forward *f; /* borrowed; must outlive the drafter */
     int32_t n_seq;     /* slots */
     bool select;       /* logits are read through forward_select, not in place */
+    int32_t
+        n_rank; /* above 1: m is one of so many slices, each with a drafter (lm_parts_draft.c) */
     /* borrowed for the call; NULL: only the model's own drafters */
     const struct engine_params *engine;
 };

@@ -2,7 +2,13 @@
  *
  * The block consumes pairs (hidden row of position p, token at p + 1). Rows of accepted tokens are staged per slot
  * until the next draft. The first pass of that draft consumes all of them, so that one pass both catches up and drafts
- * the first token. The pairs of a prompt are consumed at once. Drafts are greedy. */
+ * the first token. The pairs of a prompt are consumed at once. Drafts are greedy.
+ *
+ * A slice of a model (slice.h) has a drafter on each rank. All of them stage the same rows and draft the same tokens:
+ * each finds the best token of its rows of the head, and the ranks exchange these. */
+#include <math.h>
+
+#include "base/err.h"
 #include "base/mem.h"
 #include "engine/draft/drafter.h"
 #include "engine/lm.h"
@@ -17,6 +23,13 @@ struct stage {
     int32_t tokens[STAGE]; /* tokens[i] comes after row i; the last one is not known yet */
 };
 
+/* The best token of a row of logits and its probability, as it is exchanged; p 0: a logit is not finite. Token ids are
+ * exact in floats. */
+struct top {
+    float logit, token, p, zero; /* sums take pairs of floats */
+};
+enum { TOP = sizeof(struct top) / sizeof(float) };
+
 struct mtp {
     struct drafter drafter;
     struct model *m;     /* borrowed */
@@ -27,6 +40,9 @@ struct mtp {
     int32_t n_draft_id;  /* only token ids below this are drafted */
     /* owned [MAX_SEQS]: selected rows of drafts; NULL: logits are read in place */
     struct select_row *best;
+    struct top *top; /* owned [MAX_SEQS] */
+    struct top *all; /* owned [n_rank, MAX_SEQS]; NULL: m is not a slice */
+    int32_t n_rank;
 };
 
 static float *staged_row(struct mtp *x, int32_t slot, int32_t i) {
@@ -112,6 +128,42 @@ static int mtp_observe(struct drafter *d, const struct batch_item *runs, const i
     return rc;
 }
 
+/* Replaces the best tokens of this rank's n rows by those of all ranks. */
+static int agree(struct mtp *x, int32_t n, struct err *e) {
+    int rc = forward_gather(x->f, &x->top[0].logit, n * TOP, &x->all[0].logit, e);
+    for (int32_t k = 0; !rc && k < n; k++) {
+        struct top best = x->all[k];
+        bool is_finite = true;
+        double sum = 0; /* of all probabilities, in parts of the best token's */
+        for (int32_t i = 1; i < x->n_rank; i++)
+            if (x->all[i * n + k].logit > best.logit) best = x->all[i * n + k];
+        for (int32_t i = 0; i < x->n_rank; i++) {
+            const struct top *t = &x->all[i * n + k];
+            is_finite &= t->p > 0;
+            if (t->p > 0) sum += exp((double)t->logit - (double)best.logit) / (double)t->p;
+        }
+        best.p = is_finite ? (float)(1 / sum) : 0;
+        x->top[k] = best;
+    }
+    return rc;
+}
+
+/* Fills x->top for the n rows of the last pass; logits NULL: they are on the device. */
+static int find_tops(struct mtp *x, const float *logits, int32_t n, struct err *e) {
+    struct select_args select = {.rows = x->best};
+    int rc = x->best ? forward_select(x->f, &select, e) : 0;
+    for (int32_t k = 0; !rc && k < n; k++) {
+        const float *row = logits + (int64_t)k * x->m->hp.n_logit;
+        int32_t id;
+        float p =
+            x->best ? drafter_top_selected(&x->best[k], &id) : drafter_top(row, x->n_draft_id, &id);
+        x->top[k] = (struct top){.logit = x->best ? x->best[k].max : row[id],
+                                 .token = (float)(x->m->hp.first_logit + id),
+                                 .p = p};
+    }
+    return rc || !x->all ? rc : agree(x, n, e);
+}
+
 static int mtp_draft(struct drafter *d, struct drafter_request *drafts, int32_t n, struct err *e) {
     struct mtp *x = (struct mtp *)d;
     struct dev *dev = x->m->dev;
@@ -141,19 +193,14 @@ static int mtp_draft(struct drafter *d, struct drafter_request *drafts, int32_t 
         int rc =
             forward_mtp(x->f, runs, n_open, x->n_draft_id, x->best ? NULL : &logits, &hidden, e);
         if (rc) return rc;
-        struct select_args select = {.rows = x->best};
-        if (x->best && (rc = forward_select(x->f, &select, e))) return rc;
+        if ((rc = find_tops(x, logits, n_open, e))) return rc;
         int32_t still = 0;
         for (int32_t k = 0; k < n_open; k++) {
             struct drafter_request *t = &drafts[who[k]];
             struct stage *st = &x->stage[seq_slot(t->seq)];
             if (first) st->n = 0; /* the block has consumed all staged pairs */
-            int32_t best;
-            float p =
-                x->best ? drafter_top_selected(&x->best[k], &best)
-                        : drafter_top(logits + (int64_t)k * x->m->hp.n_vocab, x->n_draft_id, &best);
-            if (!(p >= t->min_p)) continue;
-            t->tokens[t->n_draft++] = best;
+            if (!(x->top[k].p >= t->min_p)) continue;
+            t->tokens[t->n_draft++] = (int32_t)x->top[k].token;
             if (t->n_draft == want[who[k]]) continue;
             float *own = x->chain + (int64_t)seq_slot(t->seq) * n_embd;
             dev->ops->copy(dev, own, hidden + (int64_t)k * n_embd, (size_t)n_embd * sizeof(float));
@@ -182,6 +229,8 @@ static void mtp_close(struct drafter *d) {
     if (x->chain) x->m->dev->ops->free(x->m->dev, x->chain);
     mem_free(x->stage);
     mem_free(x->best);
+    mem_free(x->top);
+    mem_free(x->all);
     mem_free(x);
 }
 
@@ -196,14 +245,19 @@ static int mtp_open(struct drafter **out, const struct drafter_params *p, struct
     /* On the host, only the first half of the vocabulary is drafted. BPE token ids follow the order of the merges,
      * frequent ones first: the first half holds at least nine tokens in ten. The output head is two thirds of the cost
      * of a small model's drafted token. */
-    x->n_draft_id = m->hp.n_vocab;
-    if (m->dev->ops->is_host && !p->select) x->n_draft_id = (m->hp.n_vocab / 2 + 31) / 32 * 32;
-    if (x->n_draft_id > m->hp.n_vocab) x->n_draft_id = m->hp.n_vocab;
+    x->n_draft_id = m->hp.n_logit;
+    if (m->dev->ops->is_host && !p->select && p->n_rank < 2)
+        x->n_draft_id = (m->hp.n_vocab / 2 + 31) / 32 * 32;
+    if (x->n_draft_id > m->hp.n_logit) x->n_draft_id = m->hp.n_logit;
     x->rows = m->dev->ops->alloc(m->dev, (size_t)p->n_seq * STAGE * row);
     x->chain = m->dev->ops->alloc(m->dev, (size_t)p->n_seq * row);
     x->stage = mem_alloc_array((size_t)p->n_seq, sizeof *x->stage);
+    x->top = mem_alloc_array(MAX_SEQS, sizeof *x->top);
+    x->n_rank = p->n_rank;
+    if (p->n_rank > 1) x->all = mem_alloc_array((size_t)p->n_rank * MAX_SEQS, sizeof *x->all);
     if (p->select) x->best = mem_alloc_array(MAX_SEQS, sizeof *x->best);
-    if (!x->rows || !x->chain || !x->stage || (p->select && !x->best)) {
+    if (!x->rows || !x->chain || !x->stage || !x->top || (p->n_rank > 1 && !x->all) ||
+        (p->select && !x->best)) {
         mtp_close(&x->drafter);
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
     }

@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "engine/draft/drafter.h"
 #include "kernels/link.h"
 #include "model/seq/checkpoint.h"
 
@@ -58,6 +59,7 @@ static int parts_seq_new(struct lm *l, struct seq **out, struct err *e) {
     }
     if (rc) parts_seq_free(l, (struct seq *)(void *)s);
     else *out = (struct seq *)(void *)s;
+    if (!rc && l->drafter) l->drafter->ops->rewind(l->drafter, *out);
     return rc;
 }
 
@@ -143,6 +145,7 @@ static void parts_close(struct lm *l) {
     struct parts *x = (struct parts *)l;
     const struct dev *first = x->part[0].m->dev;
     if (!lm_tensor_free(x->tensor)) return; /* a device may still use the memory: leak it instead */
+    if (l->drafter) l->drafter->ops->close(l->drafter);
     if (x->rows && first->ops->host_free) first->ops->host_free(x->part[0].m->dev, x->rows);
     else mem_free(x->rows);
     for (int32_t i = 0; i < x->n; i++) {
@@ -215,6 +218,7 @@ int lm_open_parts(struct lm **out, struct model *const *parts, int32_t n, struct
     if (!rc && is_sliced) rc = lm_tensor_new(&x->tensor, x, p, e);
     if (!rc && is_sliced && lm_tensor_selects(x->tensor))
         x->ops.select = slices_select, x->ops.row = slices_row;
+    if (!rc && p->speculate) rc = lm_parts_draft(&x->lm.drafter, x, p, e);
     if (rc) parts_close(&x->lm);
     else *out = &x->lm;
     return rc;

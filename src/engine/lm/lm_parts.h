@@ -46,6 +46,10 @@ void lm_parts_items(struct part *p, int32_t i, const struct batch_item *runs, in
 
 extern const struct lm_mark_ops lm_parts_marks; /* lm_parts_mark.c */
 
+/* lm_parts_draft.c: drafts by the model's prediction block; *out is NULL if it has none. x is borrowed. */
+int lm_parts_draft(struct drafter **out, struct parts *x, const struct engine_params *p,
+                   struct err *e);
+
 /* ---- lm_tensor.c: slices of every layer, one thread per device ---- */
 
 struct tensor;

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/os/fs.h"
 #include "base/mem.h"
+#include "engine/draft/drafter.h"
 #include "engine/lm/lm_parts.h"
 #include "model/seq/checkpoint.h"
 
@@ -94,7 +95,9 @@ static int mark_new(struct lm *l, struct seq *s, int32_t n_drop, struct checkpoi
 static int restore(struct lm *l, struct seq *s, const struct checkpoint *m, bool first,
                    int32_t n_max, struct err *e) {
     struct mark_task t = {.s = s, .m = mark_of(m), .n = n_max, .first = first};
-    return for_each(parts_of(l), restore_part, &t, e);
+    int rc = for_each(parts_of(l), restore_part, &t, e);
+    if (rc > 0 && l->drafter) l->drafter->ops->rewind(l->drafter, s);
+    return rc;
 }
 
 static int64_t ctx_to_load(struct lm *l, const struct checkpoint *m) {

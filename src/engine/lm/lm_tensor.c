@@ -66,7 +66,9 @@ static void run_rank(struct tensor *t, int32_t rank) {
         return;
     }
     if (t->task) {
-        t->done_by[rank] = t->task(t->x, rank, t->task_arg, &t->err[rank]);
+        int rc = t->done_by[rank] = t->task(t->x, rank, t->task_arg, &t->err[rank]);
+        t->err[rank].code = rc < 0 ? rc : 0;
+        if (rc < 0) link_leave(t->link, rank);
         return;
     }
     int rc = forward_run_part(p->f, p->items, t->n_run, NULL, NULL,
@@ -181,12 +183,9 @@ int lm_tensor_each(struct tensor *t, lm_part_fn *task, void *arg, struct err *e)
     t->task_arg = arg;
     int rc = run_all(t, e), most = 0;
     t->task = NULL;
-    for (int32_t i = 0; !rc && i < t->x->n; i++) {
+    if (!rc) rc = first_failure(t, e);
+    for (int32_t i = 0; i < t->x->n; i++)
         if (t->done_by[i] > most) most = t->done_by[i];
-        if (t->done_by[i] >= 0) continue;
-        rc = t->done_by[i];
-        *e = t->err[i];
-    }
     return rc ? rc : most;
 }
 

@@ -74,7 +74,7 @@ struct hparams {
     int32_t n_layer; /* trunk */
     int32_t n_nextn; /* prediction blocks; layer[n_layer + i] */
     int32_t n_embd, n_vocab, n_ctx_train;
-    int32_t n_logit; /* rows of the head: n_vocab, or a slice of it */
+    int32_t n_logit, first_logit; /* rows of the head: n_vocab from 0, or a slice of it */
     struct layer_shape layer[ARCH_MAX_LAYERS];
 
     int32_t d_k, d_v;      /* attention head sizes of the widest layer */
@@ -183,7 +183,7 @@ int hparams_read_marking(struct hparams *hp, const struct gguf *g, bool *marks, 
  * run alone. n_vocab is 0 if the file does not contain it. */
 int hparams_read_drafter(struct hparams *hp, const struct gguf *g, struct err *e);
 /* Keeps the given layers and removes the blocks of the others: the part of a model that one device computes. The part
- * with the last layer has the head; prediction blocks belong to no part. CHIMERE_EUNSUPPORTED if layers read more of
+ * with the last layer has the head and the prediction blocks. CHIMERE_EUNSUPPORTED if layers read more of
  * other layers than the residual stream. */
 int hparams_cut(struct hparams *hp, struct layer_part part, struct err *e);
 /* Value of a dimension symbol for layer il (which global dimensions ignore). */

@@ -224,10 +224,12 @@ int hparams_cut(struct hparams *hp, struct layer_part part, struct err *e) {
         return err_set(e, CHIMERE_EUNSUPPORTED,
                        "layers of a %s model read of each other and cannot be on different cards",
                        hp->arch->name);
-    for (int32_t il = 0; il < arch_n_layer_all(hp); il++)
-        if (il < part.first || il >= part.end) hp->layer[il] = (struct layer_shape){.mixer = 0};
+    int32_t n_all = arch_n_layer_all(hp);
     hp->no_head = part.end < hp->n_layer;
-    hp->n_nextn = 0;
+    if (hp->no_head) hp->n_nextn = 0;
+    for (int32_t il = 0; il < n_all; il++)
+        if (il < part.first || (il >= part.end && hp->no_head))
+            hp->layer[il] = (struct layer_shape){.mixer = 0};
     return 0;
 }
 
