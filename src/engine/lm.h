@@ -87,6 +87,9 @@ void lm_turns_free(struct lm_turns *t);
 
 int32_t lm_n_out_max(const struct engine_params *p);
 struct seq_pool_params lm_pool_params(const struct engine_params *p);
+/* struct lm's layout; pool: of the whole model, or its shape (seq_parts.h) */
+uint64_t lm_layout(const struct model *m, const struct seq_pool *pool,
+                   const struct engine_params *p);
 
 /* A model without weights, for tests. The next token is a function of the last two; after `n_eos` answer tokens it
  * prefers the end token. Logits are the same on every machine. delay_us: duration of a step. */

@@ -145,6 +145,19 @@ done
 questions >again
 cmp one again || fail "after the program was started again, it says something else"
 stop
+# a state that one split has saved serves the next one
+text=$(for i in $(seq 40); do printf 'Number %s. ' "$i"; done)
+for split in none layer tensor none; do
+    start --gpus cpu,cpu --split $split --state-dir kept
+    answer=$(jq -n --arg t "$text" '{messages: [{role: "user", content: $t}], temperature: 0, max_tokens: 12}' |
+        curl -sf "$url/v1/chat/completions" -d @-)
+    jq -r '.choices[0].message.content' <<<"$answer" >"kept.$split"
+    n=$(jq .usage.prompt_tokens_details.cached_tokens <<<"$answer")
+    [ ! -s kept.first ] || [ "$n" -ge 64 ] || fail "--split $split used nothing of a saved state: $answer"
+    [ -s kept.first ] || cp "kept.$split" kept.first
+    cmp kept.first "kept.$split" || fail "--split $split with a saved state says something else"
+    stop
+done
 # after a restart, a card that does not answer is left out
 restarted=(--restarted 1:0)
 start --gpus cpu,9 --split tensor

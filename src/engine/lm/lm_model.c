@@ -141,6 +141,17 @@ uint64_t engine_bytes(const struct model *m, const struct engine_params *p) {
     return seq_pool_bytes(m, &pool) + forward_bytes(m, p->n_batch, lm_n_out_max(p));
 }
 
+uint64_t lm_layout(const struct model *m, const struct seq_pool *pool,
+                   const struct engine_params *p) {
+    const uint64_t form[] = {m->hash,
+                             p->k_type,
+                             p->v_type,
+                             p->speculate,
+                             checkpoint_page_bytes(pool),
+                             checkpoint_state_bytes(pool)};
+    return hash_bytes(form, sizeof form, 0);
+}
+
 int lm_open_model(struct lm **out, struct model *m, const struct engine_params *p, struct err *e) {
     *out = NULL;
     struct loaded *x = mem_zalloc(sizeof *x);
@@ -155,9 +166,7 @@ int lm_open_model(struct lm **out, struct model *m, const struct engine_params *
     if (!rc) {
         x->lm.page_bytes = checkpoint_page_bytes(x->pool);
         x->lm.checkpoint_bytes = checkpoint_state_bytes(x->pool);
-        const uint64_t form[] = {m->hash,      p->k_type,        p->v_type,
-                                 p->speculate, x->lm.page_bytes, x->lm.checkpoint_bytes};
-        x->lm.layout = hash_bytes(form, sizeof form, 0);
+        x->lm.layout = lm_layout(m, x->pool, p);
     }
     if (!rc) rc = forward_new(&x->f, m, x->pool, p->n_batch, lm_n_out_max(p), e);
     const struct drafter_params draft = {

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/mem.h"
 #include "engine/draft/drafter.h"
 #include "kernels/link.h"
@@ -155,6 +154,8 @@ static void parts_close(struct lm *l) {
         lm_parts_end(x, i);
         mem_free(x->part[i].items);
     }
+    seq_pool_free(x->shape);
+    mem_free(x->whole);
     mem_free(x);
 }
 
@@ -201,9 +202,6 @@ int lm_open_parts(struct lm **out, struct model *const *parts, int32_t n, struct
                         .n_row_max = lm_n_out_max(p),
                         .n_ctx = p->n_ctx,
                         .is_split = n > 1};
-    const uint64_t form[] = {end->hash,    p->k_type,   p->v_type,
-                             p->speculate, (uint64_t)n, (uint64_t)is_sliced};
-    x->lm.layout = hash_bytes(form, sizeof form, 0);
     x->part[0].m = parts[0];
     int rc = is_sliced ? 0 : take_rows(x, p->n_batch, e);
     for (int32_t i = 0; !rc && i < n; i++) {
@@ -215,6 +213,8 @@ int lm_open_parts(struct lm **out, struct model *const *parts, int32_t n, struct
         x->lm.page_bytes += checkpoint_page_bytes(x->part[i].pool);
         x->lm.checkpoint_bytes += checkpoint_state_bytes(x->part[i].pool);
     }
+    if (!rc) rc = lm_parts_shape(x, p, e);
+    if (!rc) x->lm.layout = lm_layout(x->whole, x->shape, p);
     if (!rc && is_sliced) rc = lm_tensor_new(&x->tensor, x, p, e);
     if (!rc && is_sliced && lm_tensor_selects(x->tensor))
         x->ops.select = slices_select, x->ops.row = slices_row;

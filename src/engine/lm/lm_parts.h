@@ -29,6 +29,8 @@ struct parts {
     struct lm_turns *turns; /* borrowed; NULL: no other engine uses the devices */
     bool is_held;           /* the last part's turn, from a run to the select after it */
     struct tensor *tensor;  /* owned; NULL: the model is split by layers */
+    struct model *whole;    /* owned: hyperparameters and hash of the whole model */
+    struct seq_pool *shape; /* owned: of the whole model's states, for files */
 };
 
 struct part_seq {
@@ -44,7 +46,10 @@ typedef int lm_part_fn(struct parts *x, int32_t i, void *arg, struct err *e);
 /* Fills p->items with the batch for part i. */
 void lm_parts_items(struct part *p, int32_t i, const struct batch_item *runs, int32_t n_run);
 
-extern const struct lm_mark_ops lm_parts_marks; /* lm_parts_mark.c */
+/* ---- lm_parts_mark.c ---- */
+
+extern const struct lm_mark_ops lm_parts_marks;
+int lm_parts_shape(struct parts *x, const struct engine_params *p, struct err *e);
 
 /* lm_parts_draft.c: drafts by the model's prediction block; *out is NULL if it has none. x is borrowed. */
 int lm_parts_draft(struct drafter **out, struct parts *x, const struct engine_params *p,

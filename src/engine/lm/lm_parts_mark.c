@@ -1,23 +1,11 @@
-/* lm_parts_mark.c: checkpoints of a model on several devices: one checkpoint per part.
- *
- *   offset  size  meaning (little-endian)
- *        0     8  magic "CHIMPRT\0"
- *        8     4  version, 1
- *       12     4  parts
- *       16     8  layout: model, cache types and split (struct lm)
- *       24     8  bytes of each part in turn, [parts]
- *        -     -  the parts as seq_file.c writes them; the caller's bytes are in the first part */
+/* lm_parts_mark.c: checkpoints of a model on several devices: one checkpoint per part. In files they are joined
+ * (seq_parts.h), so that a state can be loaded by any split of the model, and by one device. */
 #include <string.h>
 
-#include "base/file.h"
-#include "base/os/fs.h"
 #include "base/mem.h"
 #include "engine/draft/drafter.h"
 #include "engine/lm/lm_parts.h"
-#include "model/seq/checkpoint.h"
-
-enum { VERSION = 1, HEADER = 24 + 8 * GPUS_MAX };
-static const char magic[8] = "CHIMPRT";
+#include "model/seq/seq_parts.h"
 
 struct mark {
     struct checkpoint *part[GPUS_MAX]; /* owned */
@@ -130,106 +118,56 @@ static uint64_t host_bytes(struct lm *l) {
     return n;
 }
 
-/* ---- files ---- */
-
-static void put(unsigned char *p, uint64_t v, size_t n) { memcpy(p, &v, n); }
-static uint64_t take(const unsigned char *p, size_t n) {
-    uint64_t v = 0;
-    memcpy(&v, p, n);
-    return v;
-}
-
-static int write_parts(struct lm *l, const struct checkpoint *m, FILE *f, const void *extra,
-                       size_t n_extra, struct err *e) {
-    unsigned char h[HEADER] = {0};
-    int rc = fwrite(h, HEADER, 1, f) == 1 ? 0 : err_set(e, CHIMERE_EIO, "cannot write");
-    memcpy(h, magic, sizeof magic);
-    put(h + 8, VERSION, 4);
-    put(h + 12, (uint64_t)parts_of(l)->n, 4);
-    put(h + 16, l->layout, 8);
-    for (int32_t i = 0; !rc && i < parts_of(l)->n; i++) {
-        long at = ftell(f);
-        rc = checkpoint_write(mark_of(m)->part[i], f, extra, i ? 0 : n_extra, e);
-        put(h + 24 + 8 * i, (uint64_t)(ftell(f) - at), 8);
-    }
-    if (!rc && (fseek(f, 0, SEEK_SET) || fwrite(h, HEADER, 1, f) != 1))
-        rc = err_set(e, CHIMERE_EIO, "cannot write");
-    return rc;
-}
+/* ---- files: those of one device ---- */
 
 static int save(struct lm *l, const struct checkpoint *m, const char *path, const void *extra,
                 size_t n_extra, struct err *e) {
-    struct file_writer w;
-    int rc = file_writer_open(&w, path, e);
-    if (rc) return rc;
-    fs_make_private(w.f);
-    rc = write_parts(l, m, w.f, extra, n_extra, e);
-    if (!rc) return file_writer_commit(&w, e);
-    file_writer_abort(&w);
-    err_prefix(e, "%s", path);
-    return rc;
-}
-
-/* Checks that the sizes in the header match the file; checkpoint_read checks the content of each part. */
-static int check_header(const struct lm *l, const unsigned char h[HEADER], int32_t n,
-                        uint64_t n_bytes, struct err *e) {
-    uint64_t left = n_bytes - HEADER;
-    if (memcmp(h, magic, sizeof magic) || take(h + 8, 4) != VERSION)
-        return err_set(e, CHIMERE_EFORMAT, "expected a sequence saved by several cards");
-    if (take(h + 12, 4) != (uint64_t)n || take(h + 16, 8) != l->layout)
-        return err_set(e, CHIMERE_EMISMATCH, "saved with another model or by another split");
-    for (int32_t i = 0; i < n; i++) {
-        uint64_t size = take(h + 24 + 8 * i, 8);
-        if (size > left) return err_set(e, CHIMERE_EFORMAT, "expected more bytes");
-        left -= size;
-    }
-    return left ? err_set(e, CHIMERE_EFORMAT, "expected fewer bytes") : 0;
-}
-
-static int read_parts(struct lm *l, FILE *f, struct mark *m, void **extra, size_t *n_extra,
-                      struct err *e) {
     struct parts *x = parts_of(l);
-    struct fs_info st;
-    unsigned char h[HEADER];
-    if (fs_stat_fd(fileno(f), &st) || !st.is_file || st.bytes < HEADER ||
-        fread(h, HEADER, 1, f) != 1)
-        return err_set(e, CHIMERE_EFORMAT, "expected a saved sequence, got a file too short");
-    int rc = check_header(l, h, x->n, st.bytes, e);
-    for (int32_t i = 0; !rc && i < x->n; i++) {
-        void *own = NULL;
-        size_t n_own = 0;
-        rc = checkpoint_read(x->part[i].pool, f, take(h + 24 + 8 * i, 8), &m->part[i], &own, &n_own,
-                             e);
-        if (i) mem_free(own);
-        else *extra = own, *n_extra = n_own;
-        if (!rc && i && checkpoint_pos(m->part[i]) != checkpoint_pos(m->part[0]))
-            rc = err_set(e, CHIMERE_EFORMAT, "parts of different positions");
-    }
+    const struct checkpoint *part[GPUS_MAX];
+    struct checkpoint *whole;
+    for (int32_t i = 0; i < x->n; i++) part[i] = mark_of(m)->part[i];
+    int rc = seq_parts_join(&whole, x->shape, part, x->n, e);
+    if (rc) err_prefix(e, "%s", path);
+    else rc = checkpoint_save(whole, path, extra, n_extra, e);
+    checkpoint_free_host(whole);
     return rc;
 }
 
 static int load(struct lm *l, const char *path, struct checkpoint **out, void **extra,
                 size_t *n_extra, struct err *e) {
+    struct parts *x = parts_of(l);
+    struct seq_pool *pools[GPUS_MAX];
+    struct checkpoint *whole;
     *out = NULL;
-    *extra = NULL;
-    *n_extra = 0;
-    FILE *f = fopen(path, "rbe");
-    if (!f) return err_set(e, CHIMERE_ENOENT, "%s: cannot open", path);
+    int rc = checkpoint_load(x->shape, path, &whole, extra, n_extra, e);
+    if (rc) return rc;
     struct mark *m = mem_zalloc(sizeof *m);
-    int rc =
-        m ? read_parts(l, f, m, extra, n_extra, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    fclose(f);
+    if (!m) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (int32_t i = 0; i < x->n; i++) pools[i] = x->part[i].pool;
+    if (!rc) rc = seq_parts_divide(whole, pools, x->n, m->part, e);
+    checkpoint_free_host(whole);
     if (!rc) {
         *out = (struct checkpoint *)(void *)m;
         return 0;
     }
-    for (int32_t i = 0; m && i < parts_of(l)->n; i++) checkpoint_free_host(m->part[i]);
     mem_free(m);
     mem_free(*extra);
     *extra = NULL;
     *n_extra = 0;
     err_prefix(e, "%s", path);
     return rc;
+}
+
+/* The whole model's states. */
+int lm_parts_shape(struct parts *x, const struct engine_params *p, struct err *e) {
+    const struct hparams *last = &x->part[x->n - 1].m->hp;
+    const struct seq_pool_params pool = lm_pool_params(p);
+    x->whole = mem_zalloc(sizeof *x->whole);
+    if (!x->whole) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = hparams_read(&x->whole->hp, x->part[0].m->gguf, e);
+    if (!last->n_nextn) x->whole->hp.n_nextn = 0; /* no device has them (slice.c) */
+    x->whole->hash = x->part[0].m->hash;
+    return rc ? rc : seq_shape_new(&x->shape, x->whole, &pool, e);
 }
 
 const struct lm_mark_ops lm_parts_marks = {.mark = mark_new,

@@ -9,8 +9,6 @@
 #ifndef CHIMERE_MODEL_SEQ_CHECKPOINT_H
 #define CHIMERE_MODEL_SEQ_CHECKPOINT_H
 
-#include <stdio.h>
-
 #include "model/seq/seq.h"
 
 /* Like seq_mark, but of the state before the last n_drop deferred tokens. */
@@ -39,10 +37,5 @@ int checkpoint_load(struct seq_pool *p, const char *path, struct checkpoint **ou
                     size_t *n_extra, struct err *e);
 /* Frees a checkpoint without pages in the pool, such as one from checkpoint_load; any thread. */
 void checkpoint_free_host(struct checkpoint *m);
-/* The same within a larger file: written at its end; read from its current offset, n_bytes long. */
-int checkpoint_write(const struct checkpoint *m, FILE *f, const void *extra, size_t n_extra,
-                     struct err *e);
-int checkpoint_read(struct seq_pool *p, FILE *f, uint64_t n_bytes, struct checkpoint **out,
-                    void **extra, size_t *n_extra, struct err *e);
 
 #endif

@@ -9,6 +9,7 @@
 #include "model/block/block.h"
 #include "model/seq/seq_copy.h"
 #include "model/seq/seq_impl.h"
+#include "model/seq/seq_parts.h"
 
 static size_t rec_layer_bytes(const struct layer_state *l) {
     return (l->rec.s_stride + l->rec.conv_stride + l->rec.log_row * (size_t)l->rec.log_cap) *
@@ -142,6 +143,26 @@ int seq_pool_new(struct seq_pool **out, struct model *m, const struct seq_pool_p
     return 0;
 }
 
+int seq_shape_new(struct seq_pool **out, struct model *m, const struct seq_pool_params *params,
+                  struct err *e) {
+    int32_t n_all = arch_n_layer_all(&m->hp);
+    struct seq_pool *p = *out = mem_zalloc(sizeof *p);
+    if (p) p->layer = mem_alloc_array((size_t)n_all, sizeof *p->layer);
+    if (!p || !p->layer) {
+        mem_free(p);
+        *out = NULL;
+        return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    }
+    p->m = m;
+    p->params = *params;
+    for (int32_t il = 0; il < n_all; il++) {
+        block_state_of(&m->hp, il, params, &p->layer[il]);
+        p->rec_bytes += rec_layer_bytes(&p->layer[il]);
+    }
+    if (m->hp.n_nextn) p->rec_bytes += (size_t)m->hp.n_embd * sizeof(float);
+    return 0;
+}
+
 void seq_pool_free(struct seq_pool *p) {
     if (!p) return;
     struct dev *d = p->m->dev;
@@ -253,18 +274,21 @@ bool seq_rec_part(const struct seq_pool *p, int32_t i, struct rec_part *out) {
     int32_t n_all = arch_n_layer_all(hp);
     *out = (struct rec_part){.lanes = 1, .d_state = hp->ssm.d_state};
     if (i == 3 * n_all) {
-        if (p->hidden) out->at = p->hidden, out->n = (size_t)hp->n_embd;
+        if (hp->n_nextn) out->at = p->hidden, out->n = out->block = (size_t)hp->n_embd;
         return true;
     }
     if (i > 3 * n_all) return false;
     const struct rec_view *r = &p->layer[i / 3].rec;
     if (i % 3 == 1) out->at = r->conv, out->n = r->conv_stride;
     if (i % 3 == 2) out->at = r->log, out->n = r->log_row * (size_t)r->log_cap;
+    if (i % 3 == 0) out->at = r->s, out->n = r->s_stride;
+    out->block = out->n;
     if (i % 3) return true;
-    out->at = r->s, out->n = r->s_stride;
     const struct layer_state *l = &p->layer[i / 3];
-    int32_t (*lanes)(int64_t, int32_t, int32_t) = p->m->dev->ops->state_lanes;
+    const struct dev *d = p->m->dev; /* NULL: a shape (seq_parts.h) */
+    int32_t (*lanes)(int64_t, int32_t, int32_t) = d ? d->ops->state_lanes : NULL;
     if (lanes && l->n_inner) out->lanes = lanes(l->n_inner, l->d_head, l->d_state);
+    if (out->lanes > 1) out->block = (size_t)out->lanes * (size_t)out->d_state;
     return true;
 }
 

@@ -71,17 +71,25 @@ static bool take_part(FILE *f, void *data, size_t n, uint32_t *crc) {
     return true;
 }
 
+void seq_rec_lanes(const struct rec_part *part, float *own, float *plain, bool to_plain) {
+    size_t w = (size_t)part->lanes, d = (size_t)part->d_state;
+    if (w <= 1) memcpy(to_plain ? plain : own, to_plain ? own : plain, part->n * sizeof *own);
+    for (size_t c = 0; w > 1 && c < w; c++)
+        for (size_t k = 0; k < d; k++) {
+            if (to_plain) plain[c * d + k] = own[k * w + c];
+            else own[k * w + c] = plain[c * d + k];
+        }
+}
+
 /* Writes the recurrent state channel by channel, independent of how many channels a device interleaves. */
 static bool put_rec(FILE *f, const struct checkpoint *m, uint32_t *crc) {
-    float block[STATE_BLOCK];
-    const float *from = (const float *)m->rec;
+    float block[STATE_BLOCK], *from = (float *)m->rec;
     struct rec_part part;
     for (int32_t i = 0; seq_rec_part(m->pool, i, &part); i++) {
-        size_t w = (size_t)part.lanes, d = (size_t)part.d_state, n = w > 1 ? w * d : part.n;
-        for (const float *end = from + part.n; from < end; from += n) {
-            for (size_t c = 0; w > 1 && c < w; c++)
-                for (size_t k = 0; k < d; k++) block[c * d + k] = from[k * w + c];
-            if (!put_part(f, w > 1 ? block : from, n * sizeof(float), crc)) return false;
+        size_t n = part.block;
+        for (float *end = from + part.n; from < end; from += n) {
+            if (part.lanes > 1) seq_rec_lanes(&part, from, block, true);
+            if (!put_part(f, part.lanes > 1 ? block : from, n * sizeof(float), crc)) return false;
         }
     }
     return true;
@@ -91,18 +99,17 @@ static bool take_rec(FILE *f, struct checkpoint *m, uint32_t *crc) {
     float block[STATE_BLOCK], *to = (float *)m->rec;
     struct rec_part part;
     for (int32_t i = 0; seq_rec_part(m->pool, i, &part); i++) {
-        size_t w = (size_t)part.lanes, d = (size_t)part.d_state, n = w > 1 ? w * d : part.n;
+        size_t n = part.block;
         for (float *end = to + part.n; to < end; to += n) {
-            if (!take_part(f, w > 1 ? block : to, n * sizeof(float), crc)) return false;
-            for (size_t c = 0; w > 1 && c < w; c++)
-                for (size_t k = 0; k < d; k++) to[k * w + c] = block[c * d + k];
+            if (!take_part(f, part.lanes > 1 ? block : to, n * sizeof(float), crc)) return false;
+            if (part.lanes > 1) seq_rec_lanes(&part, to, block, false);
         }
     }
     return true;
 }
 
-int checkpoint_write(const struct checkpoint *m, FILE *f, const void *extra, size_t n_extra,
-                     struct err *e) {
+static int write_state(const struct checkpoint *m, FILE *f, const void *extra, size_t n_extra,
+                       struct err *e) {
     struct seq_pool *p = m->pool;
     if (n_extra > MAX_EXTRA)
         return err_set(e, CHIMERE_ELIMIT, "%zu bytes beside the state are too many", n_extra);
@@ -111,8 +118,7 @@ int checkpoint_write(const struct checkpoint *m, FILE *f, const void *extra, siz
     if (checkpoint_n_pooled(m) && !tmp) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     unsigned char header[HEADER] = {0};
     uint32_t crc = 0;
-    long at = ftell(f);
-    bool ok = at >= 0 && fwrite(header, HEADER, 1, f) == 1 && put_part(f, extra, n_extra, &crc) &&
+    bool ok = fwrite(header, HEADER, 1, f) == 1 && put_part(f, extra, n_extra, &crc) &&
               put_rec(f, m, &crc);
     for (int32_t i = 0; ok && i < m->n_page && n_page_bytes; i++) {
         const struct checkpoint_page *page = &m->pages[i];
@@ -121,8 +127,7 @@ int checkpoint_write(const struct checkpoint *m, FILE *f, const void *extra, siz
     }
     mem_free(tmp);
     fill_header(header, m, n_extra, crc);
-    ok = ok && fseek(f, at, SEEK_SET) == 0 && fwrite(header, HEADER, 1, f) == 1 &&
-         fseek(f, 0, SEEK_END) == 0;
+    ok = ok && fseek(f, 0, SEEK_SET) == 0 && fwrite(header, HEADER, 1, f) == 1;
     return ok ? 0 : err_set(e, CHIMERE_EIO, "cannot write");
 }
 
@@ -132,7 +137,7 @@ int checkpoint_save(const struct checkpoint *m, const char *path, const void *ex
     int rc = file_writer_open(&w, path, e);
     if (rc) return rc;
     fs_make_private(w.f);
-    rc = checkpoint_write(m, w.f, extra, n_extra, e);
+    rc = write_state(m, w.f, extra, n_extra, e);
     if (!rc) return file_writer_commit(&w, e);
     file_writer_abort(&w);
     err_prefix(e, "%s", path);
@@ -191,11 +196,8 @@ static int read_body(struct checkpoint *m, FILE *f, const unsigned char h[HEADER
     return crc == take32(h + 72) ? 0 : CHIMERE_ECHECKSUM;
 }
 
-int checkpoint_read(struct seq_pool *p, FILE *f, uint64_t n_bytes, struct checkpoint **out,
-                    void **extra, size_t *n_extra, struct err *e) {
-    *out = NULL;
-    *extra = NULL;
-    *n_extra = 0;
+static int read_state(struct seq_pool *p, FILE *f, uint64_t n_bytes, struct checkpoint **out,
+                      void **extra, size_t *n_extra, struct err *e) {
     unsigned char h[HEADER];
     int rc = 0;
     if (fread(h, HEADER, 1, f) != 1)
@@ -233,7 +235,7 @@ int checkpoint_load(struct seq_pool *p, const char *path, struct checkpoint **ou
     if (!f) return err_set(e, CHIMERE_ENOENT, "%s: cannot open", path);
     int rc = fs_stat_fd(fileno(f), &st) || !st.is_file
                  ? err_set(e, CHIMERE_EFORMAT, "expected a saved sequence, got no file")
-                 : checkpoint_read(p, f, st.bytes, out, extra, n_extra, e);
+                 : read_state(p, f, st.bytes, out, extra, n_extra, e);
     fclose(f);
     if (rc) err_prefix(e, "%s", path);
     return rc;

@@ -92,8 +92,11 @@ struct rec_part {
     size_t n;  /* floats */
     /* lanes > 1: a state [n / (lanes * d_state), d_state, lanes], which files store as [n / d_state, d_state]. */
     int32_t lanes, d_state;
+    size_t block; /* floats that are reordered together: lanes * d_state; n if none are */
 };
 /* The i-th part, in the order of those bytes; returns false after the last. */
 bool seq_rec_part(const struct seq_pool *p, int32_t i, struct rec_part *out);
+/* Copies one block between the device's order and that of files. */
+void seq_rec_lanes(const struct rec_part *part, float *own, float *plain, bool to_plain);
 
 #endif
