@@ -150,8 +150,8 @@ add_executable(tiny_rerank EXCLUDE_FROM_ALL test/peers/tiny_rerank.c) # for test
 target_link_libraries(tiny_rerank PRIVATE libchimere)
 set_target_properties(tiny_rerank PROPERTIES RUNTIME_OUTPUT_DIRECTORY test)
 
-# Preloaded by test/cli/test_full.sh, test_torture.sh and test_kill.sh.
-foreach(fault full alloc clock)
+# Preloaded by test/cli/test_full.sh, test_torture.sh, test_kill.sh and test_gpus.sh.
+foreach(fault full alloc clock card)
   add_library(fault_${fault} MODULE test/faults/${fault}.c)
   set_target_properties(fault_${fault} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY test)
   target_compile_options(fault_${fault} PRIVATE -fno-sanitize=all -U_FORTIFY_SOURCE -fno-builtin)
@@ -166,7 +166,7 @@ foreach(script ${cli_tests})
   get_filename_component(name ${script} NAME_WE)
   add_test(NAME ${suite}cli.${name} COMMAND bash ${script})
   set_tests_properties(${suite}cli.${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT
-    "CHIMERE=$<TARGET_FILE:chimere>;TEST_DATA=${CMAKE_SOURCE_DIR}/test/data;SOURCE_DIR=${CMAKE_SOURCE_DIR};CHIMERE_MODEL=nano;FAKE_NVML=${fake_nvml};FAULT_FULL=$<TARGET_FILE:fault_full>;FAULT_ALLOC=$<TARGET_FILE:fault_alloc>;FAULT_CLOCK=$<TARGET_FILE:fault_clock>")
+    "CHIMERE=$<TARGET_FILE:chimere>;TEST_DATA=${CMAKE_SOURCE_DIR}/test/data;SOURCE_DIR=${CMAKE_SOURCE_DIR};CHIMERE_MODEL=nano;FAKE_NVML=${fake_nvml};FAULT_FULL=$<TARGET_FILE:fault_full>;FAULT_ALLOC=$<TARGET_FILE:fault_alloc>;FAULT_CLOCK=$<TARGET_FILE:fault_clock>;FAULT_CARD=$<TARGET_FILE:fault_card>")
 endforeach()
 
 set_tests_properties(${suite}cli.test_rolling PROPERTIES RUN_SERIAL ON) # its probes and deadlines want a machine

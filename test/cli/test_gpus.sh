@@ -44,9 +44,10 @@ grep -q 'on the first card' out || fail "the second card should be left out: $(c
 
 # ---- one server, two engines ----
 restarted=()
+faults=()
 start() {
     : >line # the server may empty it only after this shell has looked for the address
-    "$CHIMERE" serve "${restarted[@]}" --port 0 --no-odo --ctx 1024 --parallel 2 -t 1 "$@" >line 2>plan &
+    env "${faults[@]}" "$CHIMERE" serve "${restarted[@]}" --port 0 --no-odo --ctx 1024 --parallel 2 -t 1 "$@" >line 2>plan &
     pid=$!
     for _ in $(seq 600); do
         grep -q 'listens on' line && break
@@ -133,18 +134,42 @@ for card in 0 1; do
 done
 kept
 # SIGUSR1, which the server also sends itself if a card is lost, starts the program again: same process, same port
-before=$url
+starts_again() {
+    for _ in $(seq 600); do
+        [ "$(grep -c 'listens on' line)" != 2 ] || break
+        kill -0 $pid 2>/dev/null || fail "the server ended: $(cat plan)"
+        sleep 0.1
+    done
+    [ "$(sed -n '$!d; s/.*listens on \([^ ]*\) .*/\1/p' <(grep 'listens on' line))" = "$url" ] || fail "$(cat line)"
+    [ "$(grep -c '^2 cards, a slice of every layer' plan)" = 2 ] || fail "the plan: $(cat plan)"
+    questions >again
+    cmp one again || fail "after the program was started again, it says something else"
+    stop
+}
 kill -USR1 $pid
-for _ in $(seq 600); do
-    [ "$(grep -c 'listens on' line)" != 2 ] || break
-    kill -0 $pid 2>/dev/null || fail "the server ended: $(cat plan)"
-    sleep 0.1
-done
-[ "$(sed -n '$!d; s/.*listens on \([^ ]*\) .*/\1/p' <(grep 'listens on' line))" = "$before" ] || fail "$(cat line)"
-[ "$(grep -c '^2 cards, a slice of every layer' plan)" = 2 ] || fail "the plan: $(cat plan)"
-questions >again
-cmp one again || fail "after the program was started again, it says something else"
-stop
+starts_again
+# a card of the split misses the deadline of a sum (test/faults/card.c): the answer in progress fails with a sentence, the
+# probes report it, and the server starts again by itself
+head -c 8 /dev/zero >fault
+faults=("LD_PRELOAD=$FAULT_CARD" "FAULT_FILE=$work/fault")
+if env "${faults[@]}" "$CHIMERE" --version >/dev/null 2>&1; then
+    start --gpus cpu,cpu --split tensor
+    jq -n '{messages: [{role: "user", content: "Count."}], temperature: 0, max_tokens: 100}' >count.json
+    for _ in $(seq 20); do # the other card may answer in the same moment
+        printf '\x00\x22\xe2\x33\x0e\x00\x00\x00' | dd of=fault conv=notrunc status=none # 61 s
+        status=$(curl -s -o lost -w '%{http_code}' "$url/v1/chat/completions" -d @count.json)
+        [ "$status" = 200 ] || break
+    done
+    [ "$status" != 200 ] || fail "an answer without a card: $(cat lost)"
+    grep -q 'card [12] of 2 did not answer within 60 s' lost || fail "no reason: $status $(cat lost)"
+    ready=$(curl -s -o health -w '%{http_code}' "$url/health/ready")
+    [ "$ready" = 503 ] || fail "ready without a card: $ready $(cat health)"
+    starts_again
+    grep -q 'a card is lost: the server starts again in 1 s' plan || fail "$(cat plan)"
+else
+    echo "no lost card: LD_PRELOAD has no effect on a build with sanitizers"
+fi
+faults=()
 # a state that one split has saved serves the next one
 text=$(for i in $(seq 40); do printf 'Number %s. ' "$i"; done)
 for split in none layer tensor none; do
