@@ -37,6 +37,10 @@ static int parts_of(const struct layer_weights *l, const struct weight *base,
         out[0] = &l->ssm.x_dt, out[1] = &l->ssm.x_b, out[2] = &l->ssm.x_c;
         return 3;
     }
+    if (base == &l->ssm.in && l->ssm.x_b.data && !l->ssm.x.data) { /* short convolution */
+        out[0] = &l->ssm.x_b, out[1] = &l->ssm.x_c, out[2] = &l->ssm.x_dt;
+        return 3;
+    }
     if (base == &l->attn.qkv) {
         out[0] = &l->attn.q, out[1] = &l->attn.k, out[2] = &l->attn.v;
         return 3;

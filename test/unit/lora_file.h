@@ -12,6 +12,8 @@
 
 enum { LORA_FILE_RANK = 3 };
 
+static const char *lora_file_only; /* adapters of this matrix alone; NULL: of all */
+
 static bool lora_file_has(const struct gguf_tensor *t) {
     static const char *const names[] = {"attn_q.weight",   "attn_k.weight",    "attn_v.weight",
                                         "attn_qkv.weight", "attn_gate.weight", "attn_output.weight",
@@ -19,6 +21,7 @@ static bool lora_file_has(const struct gguf_tensor *t) {
                                         "ssm_beta.weight", "ffn_gate.weight",  "ffn_up.weight",
                                         "ffn_down.weight"};
     const char *name = strncmp(t->name, "blk.", 4) ? NULL : strchr(t->name + 4, '.');
+    if (lora_file_only) return name && strcmp(name + 1, lora_file_only) == 0;
     for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
         if (strcmp(name + 1, names[i]) == 0 && t->ne[1] > 1) return true;
     return false;
