@@ -11,8 +11,10 @@
 
 #define SYNTH_SHAPES                                                                               \
     "qwen35moe-35b|qwen35moe-122b|qwen35moe-397b|qwen35-27b|qwen35moe-mini|nemotron-30b|"          \
-    "mamba-mini|mamba2-mini|nemotron-mini|granite-h-mini|falcon-h1-mini|jamba-mini|zamba2-mini|"   \
-    "hymba-mini|olmo-hybrid-mini|glm-flash-mini"
+    "mamba-mini|mamba2-mini|nemotron-mini|nemotron-super-mini|granite-mini|granite-moe-mini|"      \
+    "granite-h-mini|falcon-h1-mini|jamba-mini|zamba2-mini|hymba-mini|olmo-hybrid-mini|"            \
+    "ministral-mini|lfm2-mini|lfm2-moe-mini|gpt-oss-mini|gemma3-mini|gemma4-mini|"                 \
+    "gemma4-moe-mini|glm-flash-mini"
 #define SYNTH_MIXES "ramp3|q4km|q8|q4_0"
 
 struct synth_options {

@@ -54,9 +54,32 @@ static const int16_t jamba_experts[] = {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1};
 static const int16_t zamba_shared[] = {-1, -1, 2, -1, -1, 5, -1, -1, 2, -1, -1, 5};
 static const int16_t zamba_kv[] = {0, 0, 16, 0, 0, 16, 0, 0, 16, 0, 0, 16};
 static const int16_t zamba_ff[] = {0, 0, 4096, 0, 0, 4096, 0, 0, 4096, 0, 0, 4096};
+static const int16_t lfm2_kv[] = {0, 0, 2, 0, 0, 2, 0, 0, 2, 0, 2, 0};
+/* M E M A E M E M E A M E: experts of 512 rows */
+static const int16_t super_kv[] = {0, 0, 0, 2, 0, 0, 0, 0, 0, 2, 0, 0};
+static const int16_t super_ff[] = {0, 512, 0, 0, 512, 0, 512, 0, 512, 0, 0, 512};
+static const int16_t gemma4_local[] = {1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0};
+static const int16_t gemma4_kv[] = {4, 4, 4, 4, 4, 1, 4, 4, 4, 4, 4, 1};
 static const int16_t olmo_recurrent[] = {1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0};
 static const int16_t hymba_local[] = {0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0};
 static const int16_t hymba_source[] = {0, 1, 1, 3, 3, 5, 6, 6, 6, 9, 9, 11};
+
+/* the four scales of Granite 3.3 2B */
+#define GRANITE_SCALES                                                                             \
+    {"attention.scale", V_F32, 1.0 / 64, NULL}, {"embedding_scale", V_F32, 12, NULL},              \
+        {"residual_scale", V_F32, 0.22, NULL}, {                                                   \
+        "logit_scale", V_F32, 8, NULL                                                              \
+    }
+/* head sizes and RoPE of Gemma 4: layers with a window have heads of 256 */
+#define GEMMA4_HEADS                                                                               \
+    HEADS(8, 512), {"attention.key_length_swa", V_U32, 256, NULL},                                 \
+        {"attention.value_length_swa", V_U32, 256, NULL},                                          \
+        {"attention.sliding_window", V_U32, 512, NULL},                                            \
+        {"attention.sliding_window_pattern", V_BOOL_EACH, 0, gemma4_local},                        \
+        {"rope.dimension_count", V_U32, 512, NULL},                                                \
+        {"rope.dimension_count_swa", V_U32, 256, NULL}, {"rope.freq_base", V_F32, 1e6, NULL}, {    \
+        "rope.freq_base_swa", V_F32, 1e4, NULL                                                     \
+    }
 
 static const struct synth_family families[] = {
     {"qwen35-27b",
@@ -160,6 +183,141 @@ static const struct synth_family families[] = {
       {"attention.kv_source", V_I32_EACH, 0, hymba_source},
       {"meta_token_count", V_U32, 128, NULL},
       {"feed_forward_length", V_U32, 2816, NULL}}},
+    {"granite-mini",
+     "granite",
+     12,
+     32768,
+     0,
+     0,
+     {SIZES(1024),
+      HEADS(8, 128),
+      {"attention.head_count_kv", V_U32, 2, NULL},
+      GRANITE_SCALES,
+      {"rope.freq_base", V_F32, 1e7, NULL},
+      {"feed_forward_length", V_U32, 4096, NULL}}},
+    {"granite-moe-mini",
+     "granitemoe",
+     12,
+     32768,
+     16,
+     4,
+     {SIZES(1024),
+      HEADS(8, 128),
+      {"attention.head_count_kv", V_U32, 2, NULL},
+      GRANITE_SCALES,
+      {"rope.freq_base", V_F32, 1e4, NULL},
+      {"feed_forward_length", V_U32, 512, NULL}}},
+    {"ministral-mini",
+     "mistral3",
+     12,
+     32768,
+     0,
+     0,
+     {SIZES(1024),
+      HEADS(8, 128),
+      {"attention.head_count_kv", V_U32, 2, NULL},
+      {"attention.temperature_scale", V_F32, 0.1, NULL},
+      {"rope.freq_base", V_F32, 1e6, NULL},
+      {"feed_forward_length", V_U32, 4096, NULL}}},
+    {"lfm2-mini",
+     "lfm2",
+     12,
+     32768,
+     0,
+     0,
+     {SIZES(1024),
+      HEADS(16, 64),
+      {"attention.head_count_kv", V_U32_EACH, 0, lfm2_kv},
+      {"shortconv.l_cache", V_U32, 3, NULL},
+      {"rope.freq_base", V_F32, 1e6, NULL},
+      {"feed_forward_length", V_U32, 4608, NULL}}},
+    {"lfm2-moe-mini",
+     "lfm2moe",
+     12,
+     32768,
+     16,
+     4,
+     {SIZES(1024),
+      HEADS(16, 64),
+      {"attention.head_count_kv", V_U32_EACH, 0, lfm2_kv},
+      {"shortconv.l_cache", V_U32, 3, NULL},
+      {"rope.freq_base", V_F32, 1e6, NULL},
+      {"feed_forward_length", V_U32, 4608, NULL},
+      {"leading_dense_block_count", V_U32, 2, NULL},
+      {"expert_feed_forward_length", V_U32, 512, NULL},
+      {"expert_weights_norm", V_BOOL, 1, NULL},
+      {"expert_gating_func", V_U32, 2, NULL}}},
+    {"nemotron-super-mini",
+     "nemotron_h_moe",
+     12,
+     32768,
+     32,
+     8,
+     {SIZES(1024),
+      {"attention.layer_norm_epsilon", V_F32, 1e-5, NULL},
+      HEADS(8, 128),
+      MAMBA2(2048, 32, 4, 128),
+      {"attention.head_count_kv", V_U32_EACH, 0, super_kv},
+      {"feed_forward_length", V_U32_EACH, 0, super_ff},
+      {"expert_feed_forward_length", V_U32, 512, NULL},
+      {"expert_shared_feed_forward_length", V_U32, 1024, NULL},
+      {"expert_shared_count", V_U32, 1, NULL},
+      {"expert_weights_norm", V_BOOL, 1, NULL},
+      {"expert_weights_scale", V_F32, 5, NULL},
+      {"expert_gating_func", V_U32, 2, NULL},
+      {"moe_latent_size", V_U32, 256, NULL}}},
+    {"gpt-oss-mini",
+     "gpt-oss",
+     12,
+     32768,
+     16,
+     4,
+     {SIZES(1024),
+      HEADS(16, 64),
+      {"attention.head_count_kv", V_U32, 2, NULL},
+      {"attention.sliding_window", V_U32, 128, NULL},
+      {"rope.freq_base", V_F32, 150000, NULL},
+      {"expert_feed_forward_length", V_U32, 1024, NULL}}},
+    {"gemma3-mini",
+     "gemma3",
+     12,
+     32768,
+     0,
+     0,
+     {SIZES(1024),
+      HEADS(4, 256),
+      {"attention.head_count_kv", V_U32, 1, NULL},
+      {"attention.sliding_window", V_U32, 512, NULL},
+      {"rope.freq_base", V_F32, 1e6, NULL},
+      {"rope.freq_base_swa", V_F32, 1e4, NULL},
+      {"feed_forward_length", V_U32, 4096, NULL}}},
+    {"gemma4-mini", /* the form of E2B: per-layer embeddings, half of the layers share keys */
+     "gemma4",
+     12,
+     32768,
+     0,
+     0,
+     {SIZES(1024),
+      GEMMA4_HEADS,
+      {"attention.head_count_kv", V_U32, 1, NULL},
+      {"attention.shared_kv_layers", V_U32, 6, NULL},
+      {"embedding_length_per_layer_input", V_U32, 256, NULL},
+      {"final_logit_softcapping", V_F32, 30, NULL},
+      {"feed_forward_length", V_U32, 4096, NULL}}},
+    {"gemma4-moe-mini", /* the form of 26B-A4B: experts beside a dense block */
+     "gemma4",
+     12,
+     32768,
+     16,
+     4,
+     {SIZES(1024),
+      GEMMA4_HEADS,
+      {"attention.head_count_kv", V_U32_EACH, 0, gemma4_kv},
+      {"attention.shared_kv_layers", V_U32, 0, NULL},
+      {"embedding_length_per_layer_input", V_U32, 0, NULL},
+      {"final_logit_softcapping", V_F32, 30, NULL},
+      {"feed_forward_length", V_U32, 1024, NULL},
+      {"expert_feed_forward_length", V_U32, 512, NULL}}},
     {"olmo-hybrid-mini",
      "olmo-hybrid",
      12,
@@ -257,11 +415,14 @@ static enum synth_role role_of(const struct tensor_row *row) {
     return is_qkv ? R_QK : R_MIX;
 }
 
-/* Whether a file of the family usually has the tensor: no biases except the convolution's, no fused forms. */
-static bool is_usual(const struct tensor_row *row) {
-    if (!row->hf) return false;
+/* Whether a file of the family usually has the tensor: no fused forms, no factor per layer, no biases except the
+ * convolution's and gpt-oss's. */
+static bool is_usual(const struct hparams *hp, const struct tensor_row *row, int32_t il) {
+    if (!row->hf || str_ends(row->gguf, "layer_output_scale.weight")) return false;
+    for (int d = 0; d < 3 && row->dims[d] != D_NONE; d++)
+        if (arch_dim(hp, row->dims[d], il) == 0) return false;
     return !(row->flags & TS_OPTIONAL) || !str_ends(row->gguf, ".bias") ||
-           strstr(row->gguf, "ssm_conv1d");
+           strstr(row->gguf, "ssm_conv1d") || strcmp(hp->arch->name, "gpt-oss") == 0;
 }
 
 static void fill_tensor(const struct hparams *hp, const struct tensor_row *row, int32_t il,
@@ -272,10 +433,10 @@ static void fill_tensor(const struct hparams *hp, const struct tensor_row *row, 
         t->ne[d] = (uint64_t)arch_dim(hp, row->dims[d], il);
         t->n_dims++;
     }
-    if (str_ends(row->gguf, "norm.weight") || str_ends(row->gguf, "_norm")) t->fill = F_ONES;
+    if (strstr(row->gguf, "norm") || str_ends(row->gguf, ".scale")) t->fill = F_ONES;
     else if (str_ends(row->gguf, "ssm_a")) t->fill = F_DECAY;
     else if (str_ends(row->gguf, "ssm_d") || str_ends(row->gguf, "ssm_dt.bias")) t->deviation = 1;
-    else if (str_ends(row->gguf, "conv1d.bias")) t->deviation = 0.1f;
+    else if (str_ends(row->gguf, ".bias")) t->deviation = 0.1f;
     else if (str_ends(row->gguf, "_embd.weight")) t->deviation = 0.02f;
 }
 
@@ -305,7 +466,8 @@ static size_t list(const struct hparams *hp, struct synth_tensor *out) {
         for (const struct tensor_row *const *table = hp->arch->tensors; *table; table++)
             for (const struct tensor_row *row = *table; row->gguf; row++) {
                 bool is_global = row->where == AT_GLOBAL;
-                if (is_global != (il < 0) || !arch_has(hp, row->where, il) || !is_usual(row))
+                if (is_global != (il < 0) || !arch_has(hp, row->where, il) ||
+                    !is_usual(hp, row, il))
                     continue;
                 if (out) fill_tensor(hp, row, il, &out[n]);
                 n++;

@@ -20,9 +20,13 @@ static const char usage[] =
     "\n"
     "shapes: qwen35moe-35b (34 B weights), qwen35moe-122b, qwen35moe-397b, qwen35-27b (dense),\n"
     "        qwen35moe-mini (1 B), nemotron-30b;\n"
-    "        small ones of other families: mamba-mini, mamba2-mini, nemotron-mini, granite-h-mini, "
-    "falcon-h1-mini,\n"
-    "        jamba-mini, zamba2-mini, hymba-mini, olmo-hybrid-mini, glm-flash-mini\n"
+    "        small ones of other families: mamba-mini, mamba2-mini, nemotron-mini, "
+    "nemotron-super-mini,\n"
+    "        granite-mini, granite-moe-mini, granite-h-mini, falcon-h1-mini, jamba-mini, "
+    "zamba2-mini,\n"
+    "        hymba-mini, olmo-hybrid-mini, ministral-mini, lfm2-mini, lfm2-moe-mini, "
+    "gpt-oss-mini,\n"
+    "        gemma3-mini, gemma4-mini, gemma4-moe-mini, glm-flash-mini\n"
     "mixes:  ramp3 (experts iq3_s), iq2_k, iq3_k, iq4_k (experts), q4km, q8, q4_0";
 
 static uint32_t number(const struct cfg *c, const char *name) {
