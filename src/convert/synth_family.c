@@ -416,13 +416,14 @@ static enum synth_role role_of(const struct tensor_row *row) {
 }
 
 /* Whether a file of the family usually has the tensor: no fused forms, no factor per layer, no biases except the
- * convolution's and gpt-oss's. */
+ * convolution's, those of a router's choice and gpt-oss's. */
 static bool is_usual(const struct hparams *hp, const struct tensor_row *row, int32_t il) {
     if (!row->hf || str_ends(row->gguf, "layer_output_scale.weight")) return false;
     for (int d = 0; d < 3 && row->dims[d] != D_NONE; d++)
         if (arch_dim(hp, row->dims[d], il) == 0) return false;
     return !(row->flags & TS_OPTIONAL) || !str_ends(row->gguf, ".bias") ||
-           strstr(row->gguf, "ssm_conv1d") || strcmp(hp->arch->name, "gpt-oss") == 0;
+           strstr(row->gguf, "ssm_conv1d") || strstr(row->gguf, "exp_probs_b") ||
+           strcmp(hp->arch->name, "gpt-oss") == 0;
 }
 
 static void fill_tensor(const struct hparams *hp, const struct tensor_row *row, int32_t il,
@@ -472,7 +473,15 @@ static size_t list(const struct hparams *hp, struct synth_tensor *out) {
                 if (out) fill_tensor(hp, row, il, &out[n]);
                 n++;
             }
-    return n;
+    if (strcmp(hp->arch->name, "gemma4") != 0) return n;
+    /* llama.cpp requires it, and all pairs of layers without a window rotate here */
+    if (out)
+        out[n] = (struct synth_tensor){.name = "rope_freqs.weight",
+                                       .role = R_F32,
+                                       .ne = {(uint64_t)hp->n_rot / 2, 1, 1},
+                                       .n_dims = 1,
+                                       .fill = F_ONES};
+    return n + 1;
 }
 
 int synth_family_plan(const struct synth_family *f, struct synth_sizes *z, struct gguf_writer *w,
