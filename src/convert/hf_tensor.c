@@ -643,6 +643,25 @@ static void warn_unused(struct hf *h) {
         log_warn("convert: %" PRIu64 " tensors of the source are left out", h->result.n_unused);
 }
 
+/* llama.cpp's number: MXFP4 if experts have that type, otherwise of the type that most weights have. */
+static uint32_t file_type_of(const struct plans *list) {
+    static const struct {
+        uint32_t type, file_type;
+    } types[] = {{QUANT_F32, 0}, {QUANT_F16, 1}, {QUANT_BF16, 32}};
+    enum { N = sizeof types / sizeof types[0], MXFP4_MOE = 38 };
+    uint64_t n[N] = {0};
+    size_t most = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        const struct plan *p = &list->p[i];
+        if (p->type == QUANT_MXFP4) return MXFP4_MOE;
+        for (size_t k = 0; k < N; k++)
+            if (p->type == types[k].type) n[k] += p->ne[0] * p->ne[1] * p->ne[2];
+    }
+    for (size_t k = 1; k < N; k++)
+        if (n[k] > n[most]) most = k;
+    return types[most].file_type;
+}
+
 int hf_add_tensors(struct hf *h, struct err *e) {
     struct plans list = {.p = NULL};
     uint64_t done = 0, n_in_experts = 0;
@@ -661,6 +680,7 @@ int hf_add_tensors(struct hf *h, struct err *e) {
     if (!rc) warn_unused(h);
     hf_put_size_label(h->out, h->result.n_weights - n_in_experts, n_in_experts,
                       (uint32_t)h->hp->moe.n_expert);
+    if (!h->mix) gguf_put_u32(h->out, "general.file_type", file_type_of(&list));
     progress_begin("convert", h->result.n_bytes, true);
     for (size_t i = 0; !rc && i < list.n; i++) {
         uint64_t bytes = 0;

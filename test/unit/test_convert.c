@@ -164,17 +164,23 @@ static void pairs_score_as_transformers_has_it(void **state) {
     dev->ops->close(dev);
 }
 
+static int64_t file_type(const struct gguf *g) {
+    int64_t v = -1;
+    const struct gguf_kv *kv = gguf_find(g, "general.file_type");
+    return kv && gguf_item_i64(kv, 0, &v) ? v : -1;
+}
+
 /* Stored types carry over, wider ones lose nothing, a narrow one loses little. */
 static void types_are_kept_or_made(void **state) {
     (void)state;
     static const struct {
         const char *family, *type;
-        uint32_t matrix;
+        uint32_t matrix, file_type; /* llama.cpp's number */
         double worst;
-    } rows[] = {{"qwen35moe", NULL, QUANT_BF16, 0.05},
-                {"qwen35moe", "f32", QUANT_F32, 0.05},
-                {"qwen35", "q8_0", QUANT_Q8_0, 0.05},
-                {"qwen35", "f16", QUANT_F16, 0.05}};
+    } rows[] = {{"qwen35moe", NULL, QUANT_BF16, 32, 0.05},
+                {"qwen35moe", "f32", QUANT_F32, 0, 0.05},
+                {"qwen35", "q8_0", QUANT_Q8_0, 7, 0.05},
+                {"qwen35", "f16", QUANT_F16, 1, 0.05}};
     struct store s = {.dtype = "BF16", .no_mtp = true};
     for (size_t i = 0; i < 4; i++) {
         new_folder();
@@ -185,6 +191,7 @@ static void types_are_kept_or_made(void **state) {
         struct err e = {0};
         assert_int_equal(gguf_open(&g, at("out.gguf"), &e), 0);
         assert_int_equal(gguf_find_tensor(g, "blk.0.attn_qkv.weight")->type, rows[i].matrix);
+        assert_int_equal(file_type(g), rows[i].file_type);
         assert_int_equal(gguf_find_tensor(g, "blk.0.attn_norm.weight")->type, QUANT_F32);
         const struct gguf_tensor *router = gguf_find_tensor(g, "blk.0.ffn_gate_inp.weight");
         if (router) assert_int_equal(router->type, QUANT_F32);
@@ -524,6 +531,7 @@ static void experts_of_gpt_oss_keep_their_values(void **state) {
         assert_int_equal(gguf_open(&g, at("out.gguf"), &e), 0);
         assert_int_equal(gguf_find_tensor(g, "blk.0.ffn_up_exps.weight")->type,
                          packed ? QUANT_MXFP4 : QUANT_F32);
+        assert_int_equal(file_type(g), packed ? 38 : 0);
         for (size_t x = 0; x < 2; x++)
             for (size_t out = 0; out < OSS_N; out++)
                 for (size_t in = 0; in < OSS_FF; in++) {
