@@ -294,9 +294,13 @@ static void put_specials(const struct put *p) {
     if (ids[2] < 0 && p->v.model != HF_BPE) ids[2] = p->v.unk_id;
     if (ids[0] < 0) ids[0] = ids[5]; /* an encoder's text starts with CLS and ends with SEP */
     if (ids[1] < 0) ids[1] = ids[3];
-    /* An embedding model's text ends with the token that the tokenizer appends, not with the end of a generation. */
+    /* The text of an embedding model or encoder begins and ends with the tokens that the tokenizer adds, whatever
+     * config.json states about generation. */
+    bool reads_whole = p->h->embeds || !p->h->hp->is_causal;
+    int64_t first = token_id(p, template_token(p->v.post_processor, false));
     int64_t last = token_id(p, template_token(p->v.post_processor, true));
-    if (p->h->embeds && last >= 0) ids[1] = last;
+    if (reads_whole && first >= 0) ids[0] = first;
+    if (reads_whole && last >= 0) ids[1] = last;
     for (int i = 0; i < 7; i++)
         if (ids[i] >= 0) gguf_put_u32(p->w, rows[i].key, (uint32_t)ids[i]);
     put_added(p, "bos", "tokenizer.ggml.add_bos_token", false, ids[0]);

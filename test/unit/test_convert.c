@@ -164,9 +164,9 @@ static void pairs_score_as_transformers_has_it(void **state) {
     dev->ops->close(dev);
 }
 
-static int64_t file_type(const struct gguf *g) {
+static int64_t number(const struct gguf *g, const char *key) {
     int64_t v = -1;
-    const struct gguf_kv *kv = gguf_find(g, "general.file_type");
+    const struct gguf_kv *kv = gguf_find(g, key);
     return kv && gguf_item_i64(kv, 0, &v) ? v : -1;
 }
 
@@ -191,7 +191,7 @@ static void types_are_kept_or_made(void **state) {
         struct err e = {0};
         assert_int_equal(gguf_open(&g, at("out.gguf"), &e), 0);
         assert_int_equal(gguf_find_tensor(g, "blk.0.attn_qkv.weight")->type, rows[i].matrix);
-        assert_int_equal(file_type(g), rows[i].file_type);
+        assert_int_equal(number(g, "general.file_type"), rows[i].file_type);
         assert_int_equal(gguf_find_tensor(g, "blk.0.attn_norm.weight")->type, QUANT_F32);
         const struct gguf_tensor *router = gguf_find_tensor(g, "blk.0.ffn_gate_inp.weight");
         if (router) assert_int_equal(router->type, QUANT_F32);
@@ -531,7 +531,7 @@ static void experts_of_gpt_oss_keep_their_values(void **state) {
         assert_int_equal(gguf_open(&g, at("out.gguf"), &e), 0);
         assert_int_equal(gguf_find_tensor(g, "blk.0.ffn_up_exps.weight")->type,
                          packed ? QUANT_MXFP4 : QUANT_F32);
-        assert_int_equal(file_type(g), packed ? 38 : 0);
+        assert_int_equal(number(g, "general.file_type"), packed ? 38 : 0);
         for (size_t x = 0; x < 2; x++)
             for (size_t out = 0; out < OSS_N; out++)
                 for (size_t in = 0; in < OSS_FF; in++) {
@@ -557,6 +557,27 @@ static void experts_of_gpt_oss_keep_their_values(void **state) {
     assert_int_equal(json_dump_file(config, at("hf/config.json"), 0), 0);
     json_decref(config);
     refused("swiglu_limit: expected 7, got 6");
+}
+
+/* An encoder's text begins and ends with its tokenizer's tokens, although config.json has other ids for generation. */
+static void marks_of_an_encoder_are_its_tokenizers(void **state) {
+    (void)state;
+    json_error_t why;
+    struct gguf *g;
+    struct err e = {0};
+    new_folder();
+    make_folder("bert", &(struct store){.dtype = "F32"});
+    use_tokenizer("wordpiece");
+    json_t *config = json_load_file(data("bert", "config.json"), 0, &why);
+    json_object_set_new(config, "bos_token_id", json_integer(1));
+    json_object_set_new(config, "eos_token_id", json_integer(1));
+    assert_int_equal(json_dump_file(config, at("hf/config.json"), 0), 0);
+    json_decref(config);
+    convert(NULL);
+    assert_int_equal(gguf_open(&g, at("out.gguf"), &e), 0);
+    assert_int_equal(number(g, "tokenizer.ggml.bos_token_id"), 2); /* [CLS] */
+    assert_int_equal(number(g, "tokenizer.ggml.eos_token_id"), 3); /* [SEP] */
+    gguf_close(g);
 }
 
 /* The tokenizer appends a token that ends no answer, and pooling takes its vector: Qwen3-Embedding. */
@@ -836,6 +857,7 @@ int main(void) {
         cmocka_unit_test(quantised_checkpoints_are_decoded),
         cmocka_unit_test(experts_of_gpt_oss_keep_their_values),
         cmocka_unit_test(recommended_sampling_is_carried),
+        cmocka_unit_test(marks_of_an_encoder_are_its_tokenizers),
         cmocka_unit_test(last_token_is_pooled),
         cmocka_unit_test(what_cannot_be_kept_is_refused),
         cmocka_unit_test(unknown_fields_are_refused),
