@@ -159,6 +159,7 @@ int hf_convert(const struct hf_options *options, struct hf_result *result, struc
     if (!rc) rc = hf_read_config(&h, e);
     if (!rc) rc = hf_check_fields(&h, e);
     if (!rc) rc = safetensors_open(&h.st, options->dir, e);
+    if (!rc) rc = hf_read_modules(&h, e);
     if (!rc) rc = read_sizes(&h, e);
     if (!rc) rc = check_vocab_size(&h, e);
     if (!rc) rc = settle_nextn(&h, e);

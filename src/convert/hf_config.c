@@ -287,27 +287,6 @@ static int read_pooling(const json_t *pooling, int *kind, struct err *e) {
     return 0;
 }
 
-/* Modules after the transformer: refuses those with layers of their own, which would otherwise be dropped silently. */
-static int check_modules(const struct hf *h, struct err *e) {
-    static const char *const known[] = {"Transformer", "Pooling", "Normalize"};
-    json_t *modules, *item;
-    size_t i;
-    int rc = hf_read_json(h->options->dir, "modules.json", CONFIG_MAX, false, &modules, e);
-    json_array_foreach(modules, i, item) {
-        const char *type = json_string_value(json_object_get(item, "type"));
-        const char *dot = type ? strrchr(type, '.') : NULL;
-        bool is_known = !type;
-        for (size_t k = 0; type && k < sizeof known / sizeof known[0]; k++)
-            is_known |= strcmp(dot ? dot + 1 : type, known[k]) == 0;
-        if (!is_known && !rc)
-            rc = err_set(e, CHIMERE_EUNSUPPORTED,
-                         "modules.json: expected Transformer, Pooling and Normalize, got '%s'",
-                         type);
-    }
-    json_decref(modules);
-    return rc;
-}
-
 /* Qwen3-Reranker has the configuration of a chat model. Its README names it. */
 static int find_judge(struct hf *h, struct err *e) {
     static const char name[] = "Qwen3-Reranker";
@@ -347,9 +326,8 @@ static void put_judge(const struct hf *h, struct gguf_writer *w) {
 static int put_pooling(struct hf *h, struct gguf_writer *w, struct err *e) {
     json_t *pooling;
     int kind = -1;
-    int rc = check_modules(h, e);
-    if (!rc)
-        rc = hf_read_json(h->options->dir, "1_Pooling/config.json", CONFIG_MAX, false, &pooling, e);
+    hf_put_dense(h, w);
+    int rc = hf_read_json(h->options->dir, "1_Pooling/config.json", CONFIG_MAX, false, &pooling, e);
     if (!rc && !pooling) rc = find_judge(h, e);
     if (!rc && h->judges) put_judge(h, w);
     if (rc || !pooling) return rc;

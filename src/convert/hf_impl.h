@@ -27,7 +27,12 @@ struct hf {
     struct pool *pool; /* owned */
     uint32_t n_vocab;  /* rows of the embedding */
     uint32_t n_token_type;
-    bool *used;         /* owned [n tensors of st] */
+    bool *used; /* owned [n tensors of st] */
+    struct {    /* layers after pooling; folder "": none */
+        char folder[64];
+        uint32_t n_in, n_out;
+        bool has_tanh;
+    } dense[2];
     bool embeds;        /* the folder defines how token vectors are pooled */
     bool judges;        /* the model answers "yes" or "no" to a question about a text */
     uint32_t labels[2]; /* ids of these answers */
@@ -45,6 +50,14 @@ int hf_read_config(struct hf *h, struct err *e);
 int hf_put_keys(struct hf *h, struct gguf_writer *w, struct err *e);
 /* Value at "a.b|c.d": the first path that leads to a value that is not null. */
 const json_t *hf_config_find(const json_t *config, const char *paths);
+
+/* ---- hf_modules.c ---- */
+
+/* Reads modules.json of a sentence-transformers folder and adds the tensors of its dense layers to h->st. Refuses
+ * modules that would otherwise be dropped silently. */
+int hf_read_modules(struct hf *h, struct err *e);
+/* Writes the sizes and activations of the dense layers. */
+void hf_put_dense(const struct hf *h, struct gguf_writer *w);
 
 /* ---- hf_card.c ---- */
 

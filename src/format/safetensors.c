@@ -42,7 +42,8 @@ struct safetensors {
     struct st_tensor *tensors; /* owned [cap_tensors] */
     size_t n_tensors, cap_tensors;
     struct arena names;
-    struct map index; /* name -> tensor */
+    struct map index;   /* name -> tensor */
+    const char *prefix; /* of the names of the file that is read; NULL: none */
 };
 
 enum { NAME_BYTES = ST_MAX_NAME + 16 };
@@ -249,6 +250,13 @@ static int read_tensor(struct safetensors *st, struct json_scan *s, uint32_t fil
     struct st_tensor t = {.name = name, .file = file};
     struct entry entry = {.has_dtype = false};
     int rc = read_name(raw, f->path, name, e);
+    size_t n_prefix = st->prefix ? strlen(st->prefix) : 0;
+    if (!rc && n_prefix > ST_MAX_NAME - strlen(name))
+        rc = err_set(e, CHIMERE_ELIMIT, "%s: tensor '%s': expected a shorter name", f->path, name);
+    if (!rc && n_prefix) {
+        memmove(name + n_prefix, name, strlen(name) + 1);
+        memcpy(name, st->prefix, n_prefix);
+    }
     if (!rc) rc = read_fields(s, f->path, &t, &entry, e);
     if (!rc) rc = measure(&t, f->path, e);
     if (!rc) rc = check_entry(&t, &entry, f->path, e);
@@ -473,6 +481,13 @@ int safetensors_open_memory(struct safetensors **out, const void *data, size_t n
     }
     if (rc) safetensors_close(st);
     else *out = st;
+    return rc;
+}
+
+int safetensors_add(struct safetensors *s, const char *path, const char *prefix, struct err *e) {
+    s->prefix = prefix;
+    int rc = open_one(s, path, e);
+    s->prefix = NULL;
     return rc;
 }
 

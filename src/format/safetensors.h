@@ -65,6 +65,8 @@ int safetensors_open(struct safetensors **out, const char *path, struct err *e);
 /* The same for the bytes of one file, valid until close (fuzzing, tests). */
 int safetensors_open_memory(struct safetensors **out, const void *data, size_t n, const char *name,
                             struct err *e);
+/* Adds the tensors of a further file, named prefix + their names. */
+int safetensors_add(struct safetensors *s, const char *path, const char *prefix, struct err *e);
 void safetensors_close(struct safetensors *s);
 
 uint32_t safetensors_n_files(const struct safetensors *s);

@@ -90,8 +90,8 @@ int forward_gather(struct forward *f, const float *own, int32_t n, float *all, s
 
 /* ---- encoders ---- */
 
-/* Runs texts through a model that is not causal, or through a causal one whose last row is used. Writes pooled rows
- * [n_text, n_embd] (POOL_RANK: one score in column 0) to out, on the host. types: segment ids or NULL. */
+/* Runs texts through a model that is not causal, or through a causal one whose last row is used. Writes vectors
+ * [n_text, arch_n_vector] (POOL_RANK: one score in column 0) to out, on the host. types: segment ids or NULL. */
 struct encode_text {
     const int32_t *tokens;
     const int32_t *types;

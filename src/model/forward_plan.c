@@ -76,7 +76,7 @@ struct dev_need forward_need(const struct model *m, int64_t n_ctx, int32_t n_tok
                          .d_head = hp->d_k > hp->d_v ? hp->d_k : hp->d_v,
                          .n_ctx = n_ctx > 0 ? n_ctx + hp->n_meta : n_tok_max,
                          .stages = m->weights.experts.staging[0] != NULL};
-    n.n_in = max64(max64(2 * (int64_t)hp->n_embd, r.mix), r.ff);
+    n.n_in = max64(max64(2 * (int64_t)hp->n_embd, r.mix), max64(r.ff, hp->dense.n[0]));
     n.n_out = max64(max64(hp->n_vocab, r.proj),
                     max64(r.ff, r.ple)); /* select reads whole rows, also of slices */
     n.n_ff = r.ff;

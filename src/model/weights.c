@@ -439,6 +439,8 @@ static int whole_matrices(struct weights *w, const struct hparams *hp, int32_t i
         out[n++] = &w->global.output;
         out[n++] = &w->global.cls;
         out[n++] = &w->global.cls_out;
+        out[n++] = &w->global.dense[0];
+        out[n++] = &w->global.dense[1];
         out[n++] = &w->global.fc;
         out[n++] = &w->global.ple_proj;
         return n;

@@ -275,8 +275,11 @@ static bool is_of_checkpoint(const char *path) {
         "modules.json",    "1_Pooling/config.json",  "README.md"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(path, names[i]) == 0) return true;
-    return str_ends(path, ".safetensors") && !strchr(path, '/') &&
-           !str_starts(path, "consolidated") && !str_starts(path, "adapter_");
+    const char *slash = strchr(path, '/');
+    if (slash && str_ends(path, "_Dense/config.json")) return !strchr(slash + 1, '/');
+    if (slash && str_ends(path, "_Dense/model.safetensors")) return !strchr(slash + 1, '/');
+    return str_ends(path, ".safetensors") && !slash && !str_starts(path, "consolidated") &&
+           !str_starts(path, "adapter_");
 }
 
 int hub_keep_checkpoint(struct hub_list *l, const struct hub_ref *r, struct err *e) {

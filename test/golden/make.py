@@ -183,6 +183,10 @@ gemma3 = dict(**{k: v for k, v in plain.items() if k not in ('num_hidden_layers'
 hybrid('gemma3', lambda: T.Gemma3ForCausalLM(T.Gemma3TextConfig(**gemma3)))
 FAMILIES['gemma3'] = (FAMILIES['gemma3'][0], True)
 
+# EmbeddingGemma: an encoder; its weights have the names of the model without a head
+hybrid('bert_gemma', lambda: T.Gemma3TextModel(T.Gemma3TextConfig(**dict(gemma3, num_key_value_heads=1), use_bidirectional_attention=True)))
+FAMILIES['bert_gemma'] = (FAMILIES['bert_gemma'][0], True)
+
 gemma4 = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, head_dim=16, global_head_dim=32,
               max_position_embeddings=512, rms_norm_eps=1e-6, sliding_window=37, final_logit_softcapping=30.0,
               rope_parameters=dict(full_attention=dict(rope_type='proportional', rope_theta=10000.0, partial_rotary_factor=0.25), sliding_attention=dict(rope_type='default', rope_theta=300.0)))

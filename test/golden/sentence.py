@@ -74,7 +74,7 @@ def pieces(specials, first, last, prefix):
     tok.normalizer = normalizers.Sequence(steps)
     tok.decoder = decoders.Sequence([decoders.Replace('▁', ' '), decoders.ByteFallback(), decoders.Fuse()])
     fixed = specials + ['<0x%02X>' % i for i in range(256)]
-    tok.train_from_iterator([w for t in CORPUS for w in t.split(' ')], trainers.BpeTrainer(vocab_size=90, limit_alphabet=40, special_tokens=specials))
+    tok.train_from_iterator([' ' * (1 - prefix) + w for t in CORPUS for w in t.split(' ')], trainers.BpeTrainer(vocab_size=90, limit_alphabet=40, special_tokens=specials))
     spec = json.loads(tok.to_str())
     vocab = spec['model']['vocab']
     spec['model']['vocab'] = {p: i for i, p in enumerate(fixed + [p for p in sorted(vocab, key=vocab.get) if p not in fixed])}
@@ -129,6 +129,8 @@ gemma = dict(_sliding_window_pattern=6, architectures=['Gemma3TextModel'], atten
 ENCODERS = {
     'all-MiniLM-L6-v2': (bert, bert_words, 'mean_tokens', True, [], ''),
     'bge-small-en-v1.5': (bert, bert_words, 'cls_token', True, [], ''),
+    'LaBSE': (dict(bert, hidden_size=768, intermediate_size=3072, num_hidden_layers=12, vocab_size=501153), lambda: bert_words(lower=False), 'cls_token', True, [(0, True, 'torch.nn.modules.activation.Tanh')], ''),
+    'distiluse-base-multilingual-cased-v2': (distil, lambda: bert_words(lower=False, model_input_names=['input_ids', 'attention_mask']), 'mean_tokens', False, [(48, True, 'torch.nn.modules.activation.Tanh')], ''),
     'msmarco-distilbert-base-v4': (distil, lambda: bert_words(model_input_names=['input_ids', 'attention_mask']), 'mean_tokens', False, [], ''),
     'all-distilroberta-v1': (dict(xlmr, architectures=['RobertaForMaskedLM'], model_type='roberta', hidden_size=768, max_position_embeddings=514, vocab_size=50265), roberta_bytes, 'mean_tokens', True, [], ''),
     'multilingual-e5-base': (dict(xlmr, max_position_embeddings=514), unigram, 'mean_tokens', True, [], 'query: '),
@@ -139,6 +141,7 @@ ENCODERS = {
     'jina-embeddings-v3': (jina3, unigram, 'mean_tokens', True, [], ''),
     'Qwen3-Embedding-0.6B': (qwen3, qwen_bytes, 'lasttoken', True, [], 'Instruct: find the fox Query:'),
     'e5-mistral-7b-instruct': (e5_mistral, mistral_pieces, 'lasttoken', True, [], ''),
+    'embeddinggemma-300m': (gemma, gemma_pieces, 'mean_tokens', True, [(256, False, 'torch.nn.modules.linear.Identity'), (0, False, 'torch.nn.modules.linear.Identity')], 'title: none | text: '),
 }
 RANKERS = {
     'ms-marco-MiniLM-L6-v2': (dict(bert, architectures=['BertForSequenceClassification'], sbert_ce_default_activation_function='torch.nn.modules.linear.Identity', **one_label), bert_words),
@@ -158,7 +161,7 @@ def save(folder, config, tokenizer):
     if 'n_embd' in c:  # names that transformers' own class does not read
         c.update(hidden_size=64, num_attention_heads=8, intermediate_size=96, num_hidden_layers=4, layer_norm_eps=c['layer_norm_epsilon'],
                  max_position_embeddings=c['max_trained_positions'], rope_parameters=dict(rope_type='default', rope_theta=c['rotary_emb_base']))
-    if config['model_type'] == 'gemma3_text': c.update(num_attention_heads=3, num_key_value_heads=1, sliding_window=32)
+    if config['model_type'] == 'gemma3_text': c.update(hidden_size=96, num_attention_heads=3, num_key_value_heads=1, sliding_window=32)
     for key in ('bos', 'eos', 'pad', 'cls', 'sep'):
         text = more.get(key + '_token')
         if key + '_token_id' in c and text: c[key + '_token_id'] = tok.token_to_id(text)

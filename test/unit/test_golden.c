@@ -750,6 +750,7 @@ static void encoders_agree(void **state) {
                                         "bert_mpnet",
                                         "bert_nomic",
                                         "bert_modern",
+                                        "bert_gemma",
                                         "bert_jina2",
                                         "bert_jina3",
                                         "bertrank_distil",

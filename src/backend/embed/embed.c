@@ -37,7 +37,7 @@ int embed_open(struct embed **out, struct model *m, const struct tok *tok, int32
     struct embed *s = mem_zalloc(sizeof *s);
     if (!s) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     s->m = m;
-    s->n_embd = hp->n_embd;
+    s->n_embd = arch_n_vector(hp);
     s->hash = m->hash;
     s->tok = tok;
     s->n_ctx = n_ctx ? n_ctx : DEFAULT_CTX;

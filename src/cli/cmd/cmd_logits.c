@@ -41,9 +41,9 @@ static int parse_ids(const char *s, int32_t **out, int32_t *n, struct err *e) {
 /* The vector of an encoder's text, or its score. */
 static int print_encoded(struct model *m, const int32_t *ids, int32_t n, struct err *e) {
     struct forward *f = NULL;
-    float *x = mem_alloc_array((size_t)m->hp.n_embd, sizeof *x);
+    float *x = mem_alloc_array((size_t)arch_n_vector(&m->hp), sizeof *x);
     const struct encode_text text = {.tokens = ids, .n_tok = n};
-    size_t n_out = m->hp.pooling == POOL_RANK ? 1 : (size_t)m->hp.n_embd;
+    size_t n_out = m->hp.pooling == POOL_RANK ? 1 : (size_t)arch_n_vector(&m->hp);
     int rc = x ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = forward_new(&f, m, NULL, n, 1, e);
     if (!rc) rc = forward_encode(f, &text, 1, x, e);

@@ -136,6 +136,7 @@ struct hparams {
     enum pooling pooling, rank_pooling; /* rank_pooling: of a classifier, POOL_CLS or POOL_MEAN */
     enum act rank_act;                  /* after a classifier's dense layer */
     int32_t n_token_type;               /* encoders */
+    struct arch_dense dense;
     bool norm_first;  /* encoders: blocks read normalized rows; else their sums are normalized */
     bool is_up_fused; /* ffn_up has the gate's rows, then its own */
     enum position_bias position_bias;
@@ -192,9 +193,8 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il);
 bool arch_has(const struct hparams *hp, enum tensor_where where, int32_t il);
 /* Writes the tensor's name in a file: the row's name with %d replaced by il. */
 void arch_tensor_name(const struct tensor_row *row, int32_t il, char *name, size_t size);
-/* True if the model uses a file's tensor of that name. */
-bool arch_reads_tensor(const struct hparams *hp, const char *name);
-/* Number of layers, prediction blocks included. */
-int32_t arch_n_layer_all(const struct hparams *hp);
+bool arch_reads_tensor(const struct hparams *hp, const char *name); /* a file's tensor */
+int32_t arch_n_vector(const struct hparams *hp);                    /* width of a text's vector */
+int32_t arch_n_layer_all(const struct hparams *hp);                 /* prediction blocks included */
 
 #endif

@@ -20,6 +20,13 @@ static const struct tensor_row rows_globals[] = {
                D_ONE, D_NONE),
     ROWS_END};
 
+const struct tensor_row rows_dense_modules[] = {
+    ENCODER_OR("dense_2.weight", "2_Dense.linear.weight", NULL, dense[0], false, D_EMBD, D_DENSE),
+    ENCODER_OR("dense_2.bias", "2_Dense.linear.bias", NULL, dense_b[0], true, D_DENSE, D_NONE),
+    ENCODER_OR("dense_3.weight", "3_Dense.linear.weight", NULL, dense[1], false, D_DENSE, D_DENSE2),
+    ENCODER_OR("dense_3.bias", "3_Dense.linear.bias", NULL, dense_b[1], true, D_DENSE2, D_NONE),
+    ROWS_END};
+
 /* Scores depend on the distance of keys: one number per head and bucket of distances. */
 static const struct tensor_row rows_buckets[] = {{"attn_rel_b.weight",
                                                   "encoder.relative_attention_bias.weight",
@@ -123,6 +130,32 @@ static int derive_mpnet(const json_t *config, struct gguf_writer *w, struct err 
     return rc ? rc : arch_encoder_put_pooling(config, "mpnet", false, w, e);
 }
 
+/* Files of llama.cpp have no activation, and the result of the second layer is as wide as the model. */
+int arch_encoder_read_dense(struct hparams *hp, const struct gguf *g, struct err *e) {
+    static const struct {
+        const char *n, *act;
+    } keys_of[] = {{"dense_2_feat_out", "dense_2_activation"},
+                   {"dense_3_feat_out", "dense_3_activation"}};
+    if (key_find(hp, g, "dense_3_feat_in")) hp->dense.n[1] = hp->n_embd;
+    int rc = 0;
+    for (int i = 0; !rc && i < 2; i++) {
+        struct slice name = {NULL, 0};
+        uint64_t at = 0;
+        rc = key_i32(hp, g, keys_of[i].n, false, 1, ARCH_MAX_EMBD, &hp->dense.n[i], e);
+        const struct gguf_kv *kv = key_find(hp, g, keys_of[i].act);
+        if (rc || !kv) continue;
+        hp->dense.has_tanh[i] =
+            gguf_next_str(kv, &at, &name) && name.n == 4 && memcmp(name.p, "tanh", 4) == 0;
+        if (!hp->dense.has_tanh[i])
+            rc = err_set(e, CHIMERE_EUNSUPPORTED, "key %s.%s: expected tanh", hp->arch->name,
+                         keys_of[i].act);
+    }
+    if (!rc && hp->dense.n[1] && !hp->dense.n[0])
+        rc = err_set(e, CHIMERE_EFORMAT, "key %s.dense_2_feat_out: expected with dense_3_feat_in",
+                     hp->arch->name);
+    return rc;
+}
+
 int arch_encoder_read(struct hparams *hp, const struct gguf *g, struct err *e) {
     int rc = read_layers(hp, g, e);
     for (int32_t il = 0; !rc && il < hp->n_layer; il++) {
@@ -134,6 +167,7 @@ int arch_encoder_read(struct hparams *hp, const struct gguf *g, struct err *e) {
                            hp->arch->name, hp->layer[il].n_ff);
     }
     if (!rc) rc = read_attention(hp, g, e);
+    if (!rc) rc = arch_encoder_read_dense(hp, g, e);
     if (!rc) rc = key_f32(hp, g, "attention.layer_norm_epsilon", true, 0, 1, &hp->eps, e);
     if (rc) return rc;
     for (int32_t il = 0; il < hp->n_layer; il++) {
@@ -186,9 +220,12 @@ static const char *const hf_bert[] = {"bert", NULL};
 static const char *const hf_roberta[] = {"roberta", "xlm-roberta", "camembert", NULL};
 static const char *const hf_distilbert[] = {"distilbert", NULL};
 static const char *const hf_mpnet[] = {"mpnet", NULL};
-static const struct tensor_row *const t_bert[] = {rows_globals, rows_bert, NULL};
-static const struct tensor_row *const t_distilbert[] = {rows_distil_globals, rows_distilbert, NULL};
-static const struct tensor_row *const t_mpnet[] = {rows_globals, rows_buckets, rows_mpnet, NULL};
+static const struct tensor_row *const t_bert[] = {rows_globals, rows_dense_modules, rows_bert,
+                                                  NULL};
+static const struct tensor_row *const t_distilbert[] = {rows_distil_globals, rows_dense_modules,
+                                                        rows_distilbert, NULL};
+static const struct tensor_row *const t_mpnet[] = {rows_globals, rows_dense_modules, rows_buckets,
+                                                   rows_mpnet, NULL};
 
 #define FIELDS                                                                                     \
     "hidden_act=gelu position_embedding_type=absolute type_vocab_size directionality "             \

@@ -86,6 +86,10 @@
         VEC("blk.%d.layer_output_norm.bias", norm2_ ".bias", ffn_norm_b, AT_LAYER, 0, TF_NONE,     \
             D_EMBD)
 
+/* Layers of sentence-transformers after pooling. */
+extern const struct tensor_row rows_dense_modules[];
+/* Their sizes and activations. */
+int arch_encoder_read_dense(struct hparams *hp, const struct gguf *g, struct err *e);
 /* Attention and a dense feed-forward block per layer; neither positions nor windows. */
 int arch_encoder_read(struct hparams *hp, const struct gguf *g, struct err *e);
 /* Reads classifier.pooling_type into hp, which holds the family's default. */

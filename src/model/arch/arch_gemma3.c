@@ -1,10 +1,12 @@
 /* arch_gemma3.c: Gemma 3 (text): norms before and after each block, windows in five of six layers with a RoPE base of
- * their own, gated GELU, embeddings scaled by the square root of their width. */
+ * their own, gated GELU, embeddings scaled by the square root of their width. EmbeddingGemma is the same as an encoder:
+ * every token reads both sides, and dense layers follow the pooled row. */
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/err.h"
 #include "model/arch/arch_config.h"
-#include "model/arch/arch_impl.h"
+#include "model/arch/arch_encoder.h"
 
 #define HF "model.layers.%d."
 #define P1 TF_NORM_PLUS_1
@@ -45,7 +47,9 @@ static const struct key_row keys[] = {
      KEY_F32, false, 10000},
     {.gguf = NULL}};
 
-static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
+static int derive_as(const json_t *config, const char *arch, struct gguf_writer *w, struct err *e) {
+    char key[80];
+#define KEY(suffix) (snprintf(key, sizeof key, "%s.%s", arch, suffix), key)
     double scalar = arch_config_number(config, "query_pre_attn_scalar", 256);
     const json_t *local =
         json_object_get(json_object_get(config, "rope_parameters"), "sliding_attention");
@@ -56,17 +60,30 @@ static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
         return err_set(e, CHIMERE_EUNSUPPORTED,
                        "config.json: expected query_pre_attn_scalar above 0 and the default "
                        "rope_type in sliding_attention");
-    gguf_put_f32(w, "gemma3.attention.scale", (float)(1 / sqrt(scalar)));
+    gguf_put_f32(w, KEY("attention.scale"), (float)(1 / sqrt(scalar)));
     if (json_array_size(json_object_get(config, "layer_types")))
-        return arch_config_put_windows(config, "gemma3", WINDOW_EVERYWHERE, w, e);
+        return arch_config_put_windows(config, arch, WINDOW_EVERYWHERE, w, e);
     if (period < 1 || period > ARCH_MAX_LAYERS)
         return err_set(e, CHIMERE_EFORMAT, "config.json: sliding_window_pattern: expected 1 to %d",
                        ARCH_MAX_LAYERS);
-    gguf_put_u32(w, "gemma3.attention.sliding_window",
+    gguf_put_u32(w, KEY("attention.sliding_window"),
                  (uint32_t)arch_config_int(config, "sliding_window", 4096));
-    gguf_put_u32(w, "gemma3.attention.sliding_window_pattern", (uint32_t)period);
+    gguf_put_u32(w, KEY("attention.sliding_window_pattern"), (uint32_t)period);
+#undef KEY
     return 0;
 }
+
+static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
+    return derive_as(config, "gemma3", w, e);
+}
+static int derive_encoder(const json_t *config, struct gguf_writer *w, struct err *e) {
+    int rc = derive_as(config, "gemma-embedding", w, e);
+    return rc ? rc : arch_encoder_put_pooling(config, "gemma-embedding", false, w, e);
+}
+static bool is_encoder(const json_t *config) {
+    return json_is_true(json_object_get(config, "use_bidirectional_attention"));
+}
+static bool is_decoder(const json_t *config) { return !is_encoder(config); }
 
 /* Files of llama.cpp contain neither the window pattern nor the attention scale of the largest model. */
 static void read_defaults(struct hparams *hp, const struct gguf *g) {
@@ -83,7 +100,7 @@ static int read(struct hparams *hp, const struct gguf *g, struct err *e) {
         hp->layer[il].ffn = FFN_DENSE;
         if (hp->layer[il].n_ff < 1)
             rc = err_set(e, CHIMERE_EFORMAT,
-                         "key gemma3.feed_forward_length: expected at least 1, got %d",
+                         "key %s.feed_forward_length: expected at least 1, got %d", hp->arch->name,
                          hp->layer[il].n_ff);
     }
     if (!rc) rc = read_attention(hp, g, e);
@@ -99,17 +116,47 @@ static int read(struct hparams *hp, const struct gguf *g, struct err *e) {
     return 0;
 }
 
+/* The key has the width of both sides together. Attention has a key head per query head, or one for all. */
+static int read_encoder(struct hparams *hp, const struct gguf *g, struct err *e) {
+    int rc = read(hp, g, e);
+    if (!rc) rc = arch_encoder_read_dense(hp, g, e);
+    for (int32_t il = 0; !rc && il < hp->n_layer; il++) {
+        struct layer_shape *l = &hp->layer[il];
+        if (l->window) l->window = l->window / 2 > 0 ? l->window / 2 : 1;
+        if ((l->n_kv_head != 1 && l->n_kv_head != l->n_head) || hp->d_k != hp->d_v)
+            rc = err_set(e, CHIMERE_EUNSUPPORTED,
+                         "layer %d: expected one key head, or as many as query heads, of one size",
+                         il);
+    }
+    hp->is_causal = false;
+    if (hp->pooling == POOL_NONE) hp->pooling = POOL_MEAN;
+    return rc;
+}
+
 static const char *const hf_types[] = {"gemma3_text", NULL};
 static const struct tensor_row *const tables[] = {rows_globals, rows_layer, rows_ffn, NULL};
+static const struct tensor_row *const tables_encoder[] = {rows_globals, rows_dense_modules,
+                                                          rows_layer, rows_ffn, NULL};
 
-const struct arch arch_gemma3 = {
-    .name = "gemma3",
-    .hf_model_types = hf_types,
-    .tensors = tables,
-    .keys = keys,
-    .fields = "hidden_activation=gelu_pytorch_tanh hidden_act=gelu_pytorch_tanh attention_bias "
-              "query_pre_attn_scalar layer_types sliding_window sliding_window_pattern "
-              "_sliding_window_pattern rope_local_base_freq use_bidirectional_attention=false "
-              "cache_implementation rope:full_attention rope:sliding_attention",
-    .derive = derive,
-    .read = read};
+#define FIELDS                                                                                     \
+    "hidden_activation=gelu_pytorch_tanh hidden_act=gelu_pytorch_tanh attention_bias "             \
+    "query_pre_attn_scalar layer_types sliding_window sliding_window_pattern "                     \
+    "_sliding_window_pattern rope_local_base_freq use_bidirectional_attention "                    \
+    "cache_implementation rope:full_attention rope:sliding_attention"
+
+const struct arch arch_gemma3 = {.name = "gemma3",
+                                 .hf_model_types = hf_types,
+                                 .tensors = tables,
+                                 .keys = keys,
+                                 .fields = FIELDS,
+                                 .derive = derive,
+                                 .read = read,
+                                 .suits = is_decoder};
+const struct arch arch_gemma_embedding = {.name = "gemma-embedding",
+                                          .hf_model_types = hf_types,
+                                          .tensors = tables_encoder,
+                                          .keys = keys,
+                                          .fields = FIELDS,
+                                          .derive = derive_encoder,
+                                          .read = read_encoder,
+                                          .suits = is_encoder};

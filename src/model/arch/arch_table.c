@@ -37,6 +37,7 @@ extern const struct arch arch_mistral3;
 extern const struct arch arch_lfm2;
 extern const struct arch arch_lfm2_moe;
 extern const struct arch arch_gemma3;
+extern const struct arch arch_gemma_embedding;
 extern const struct arch arch_gemma4;
 extern const struct arch arch_gpt_oss;
 extern const struct arch arch_falcon_h1;
@@ -75,6 +76,7 @@ const struct arch *const arch_table[] = {
     &arch_lfm2,
     &arch_lfm2_moe,
     &arch_gemma3,
+    &arch_gemma_embedding,
     &arch_gemma4,
     &arch_gpt_oss,
     &arch_falcon_h1,
@@ -97,6 +99,10 @@ const struct arch *arch_find_hf(const char *model_type, const json_t *config) {
         for (const char *const *t = (*a)->hf_model_types; *t; t++)
             if (strcmp(*t, model_type) == 0 && (!(*a)->suits || (*a)->suits(config))) return *a;
     return NULL;
+}
+
+int32_t arch_n_vector(const struct hparams *hp) {
+    return hp->dense.n[1] ? hp->dense.n[1] : hp->dense.n[0] ? hp->dense.n[0] : hp->n_embd;
 }
 
 int32_t arch_n_layer_all(const struct hparams *hp) { return hp->n_layer + hp->n_nextn; }
@@ -145,6 +151,8 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     case D_FF_UP: return hp->is_up_fused ? 2 * (int64_t)l->n_ff : l->n_ff;
     case D_BUCKET: return BIAS_N_BUCKET;
     case D_LABEL: return 2;
+    case D_DENSE: return hp->dense.n[0];
+    case D_DENSE2: return hp->dense.n[1];
     case D_EXPERT: return hp->moe.n_expert;
     case D_EXP_IN: return hp->moe.n_latent ? hp->moe.n_latent : hp->n_embd;
     case D_LATENT: return hp->moe.n_latent;

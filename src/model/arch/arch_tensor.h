@@ -8,6 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Layers of an encoder's pooled row: widths of the results; 0: none. */
+struct arch_dense {
+    int32_t n[2];
+    bool has_tanh[2];
+};
+
 /* Symbols in shapes, evaluated per layer by arch_dim(). */
 enum arch_dim {
     D_NONE,
@@ -27,6 +33,8 @@ enum arch_dim {
     D_FF_UP, /* rows of ffn_up, which may include those of the gate */
     D_BUCKET,
     D_LABEL, /* answers of a reranker */
+    D_DENSE, /* layers after pooling: width between them, and of the result */
+    D_DENSE2,
     D_EXPERT,
     D_EXP_IN, /* what routed experts read and write: the residual stream or a projection of it */
     D_LATENT,

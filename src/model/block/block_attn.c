@@ -116,6 +116,10 @@ void block_attn_heads(struct forward *f, int32_t il) {
 
 static void attn_forward(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
+    if (!hp->is_causal) {
+        block_attn_encode(f, il, f->h);
+        return;
+    }
     const struct layer_weights *l = block_weights(f, il);
     block_attn_project(f, il, f->h, hp->n_embd);
     block_attn_heads(f, il);
@@ -127,6 +131,12 @@ static bool is_in(const struct layer_shape *l) { return l->mixer & MIX_ATTN; }
 
 static void rows(const struct hparams *hp, int32_t il, struct block_rows *r) {
     block_raise(&r->proj, arch_dim(hp, D_QKV, il));
+    if (!hp->is_causal) {
+        /* keys and values once more for each query head; the layers after pooling */
+        int64_t n_q = arch_dim(hp, D_Q, il), n_kv = arch_dim(hp, D_K, il) + arch_dim(hp, D_V, il);
+        if (2 * n_q != n_kv) block_raise(&r->proj, 3 * n_q + n_kv);
+        block_raise(&r->proj, hp->dense.n[0] + hp->dense.n[1]);
+    }
     block_raise(&r->z, (int64_t)hp->layer[il].n_head * hp->layer[il].d_k);
     block_raise(&r->mix, arch_dim(hp, D_ATTN_OUT, il));
 }

@@ -35,6 +35,8 @@ struct rope block_rope(const struct model *m, int32_t il);
 void block_attn_project(struct forward *f, int32_t il, const float *x, int64_t x_stride);
 void block_attn_store(struct forward *f, int32_t il);
 void block_attn_heads(struct forward *f, int32_t il);
+/* All of attention in an encoder, from `from` [n_tok, n_embd]: adds to f->x. */
+void block_attn_encode(struct forward *f, int32_t il, const float *from);
 void block_mamba1_heads(struct forward *f, int32_t il); /* from f->h to f->mix */
 
 /* Shared by Mamba-1 and Mamba-2: [x | z] projection, convolution, one state per channel. */
