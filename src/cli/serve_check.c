@@ -160,7 +160,7 @@ static void check_rest(struct check *k) {
     static int (*const checks[])(struct check * k, struct err * e) = {
         check_model, check_kwargs, check_pipelines, check_state_dir, check_db, check_folder};
     static const char *const secrets[] = {"embedding-key", "brave-key"};
-    static const char *const encoders[] = {"embedding-model", "rerank-model", "prm"};
+    static const char *const encoders[] = {"embedding-model", "rerank-model", "prm", "night-judge"};
     const char *const *items;
     struct err e;
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "cli/night_judge.h"
 #include "cli/args/engram_args.h"
 #include "cli/args/night_args.h"
 #include "cli/args/odo_args.h"
@@ -22,11 +23,10 @@ enum {
 };
 
 struct serve_night {
-    const struct cfg *c;    /* borrowed */
-    struct chat_rig *r;     /* borrowed */
-    struct docs *docs;      /* borrowed; NULL: none open */
-    struct reward *judge;   /* borrowed; NULL: none */
-    const char *judge_name; /* borrowed */
+    const struct cfg *c; /* borrowed */
+    struct chat_rig *r;  /* borrowed */
+    struct docs *docs;   /* borrowed; NULL: none open */
+    struct night_judge_files judges;
     double budget_s, canary, price;
     char currency[PRICE_CURRENCY];
     uint32_t n_tick;
@@ -49,10 +49,13 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
     struct nights *nights = NULL;
     char pipelines[NIGHTS_MAX_PATH];
     json_t *items = json_array(), *record = NULL;
+    struct night_judge judge = {.name = ""};
     int rc = items ? night_items(items, (size_t)cfg_int(s->c, "night-items"), e)
                    : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = odo_args_store(s->c, &store, e);
     if (!rc) rc = nights_open(&nights, cfg_str(s->c, "night-dir"), NIGHTS_WRITE, e);
+    /* opened for each night, so that its memory is free between nights */
+    if (!rc && !night_is_upkeep(steps)) night_judge_open(&judge, s->c, &s->judges);
     const struct night_host host = {
         .model = s->r->m,
         .engine = s->r->engine,
@@ -67,8 +70,8 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
     const struct night_params p = {.steps = steps,
                                    .prompt_search = cfg_str(s->c, "night-prompt-search"),
                                    .lora_rule = cfg_str(s->c, "night-lora-rule"),
-                                   .judge = s->judge,
-                                   .judge_name = s->judge_name,
+                                   .judge = night_judge_used(&judge),
+                                   .judge_why = night_judge_why(&judge),
                                    .items = items,
                                    .budget_s = s->budget_s,
                                    .max_joules = cfg_float(s->c, "night-max-energy"),
@@ -90,6 +93,7 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
                  : json_object_get(record, "canary")                ? "something better is on trial"
                                                      : "something better serves now");
     json_decref(record);
+    night_judge_close(&judge);
     nights_close(nights);
     store_close(store);
     json_decref(items);
@@ -165,8 +169,8 @@ int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_
     s->c = c;
     s->r = r;
     s->docs = odo->docs;
-    s->judge = odo->prm;
-    s->judge_name = odo->scorer.name;
+    s->judges = (struct night_judge_files){
+        .judge = "night-judge", .reward = odo->prm, .reward_name = odo->scorer.name};
     snprintf(s->dir, sizeof s->dir, "%s", dir);
     const struct zo_rule *rule;
     rc = zo_rule_of(&rule, cfg_str(c, "night-lora-rule"), e);

@@ -11,6 +11,7 @@
     {"night", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "learn at the times of `chimere night schedule`, while nobody asks (docs/night.md)"}, \
     {"night-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of nights (default: night in the user's data directory)"}, \
     {"night-budget", 0, CFG_STR, "TIME", "30m", 0, 0, NULL, "time of a night, such as 30m or 2h; pauses do not count"}, \
+    {"night-judge", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "larger model that grades the day's answers from 1 to 5 first, on the processor"}, \
     {"night-max-energy", 0, CFG_FLOAT, "JOULES", "0", 0, 1e12, NULL, "energy of the whole machine after which a night stops; pauses do not count; 0: no limit"}, \
     {"night-items", 0, CFG_INT, "N", "20", 1, EVAL_MAX_ITEMS, NULL, "items of each skill that what a night promotes must not harm"}, \
     {"night-prompt-search", 0, CFG_STR, "NAME", "gepa", 0, 0, NULL, "how the step prompts searches: gepa or mipro (docs/night.md)"}, \
@@ -22,8 +23,9 @@
 struct odo_rig;
 struct serve_night;
 
-/* c, r, odo (its documents and its process reward model, if there are any) and learned are borrowed until serve_night_close, which must be called before the engine is closed. The files of
- * the current night are in `learned` when it returns. */
+/* c, r, odo (its documents and its process reward model, if there are any) and learned are borrowed until
+ * serve_night_close, which must be called before the engine is closed. The files of the current night are in `learned`
+ * when it returns. */
 int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_rig *r,
                      const struct odo_rig *odo, struct learned *learned, struct err *e);
 void serve_night_close(struct serve_night *s);

@@ -540,7 +540,7 @@ static void add_energy(struct night *x, json_t *record) {
                                       "limit", x->params->max_joules));
 }
 
-static bool is_only_upkeep(const char *steps) {
+bool night_is_upkeep(const char *steps) {
     for (const struct night_step *const *s = night_steps; *s; s++)
         if (is_wanted(steps, (*s)->name) && !(*s)->is_upkeep) return false;
     return true;
@@ -712,22 +712,26 @@ static void close_night(struct night *x) {
 
 static bool judging_goes_on(void *ud) {
     struct night *x = ud;
+    if (x->host->is_shared && suite_turn(x, NULL)) return false;
     return (double)clock_ns() * 1e-9 < x->deadline - x->params->budget_s / 2 && night_goes_on(x);
 }
 
 /* Lets the judge score the answers that it has not seen yet. */
 static int judge_answers(struct night *x, json_t *record, struct err *e) {
-    struct judge_report r;
-    const struct judge j = {.reward = x->params->judge,
-                            .name = x->params->judge_name,
-                            .goes_on = judging_goes_on,
-                            .ud = x};
-    if (!j.reward || x->params->dry_run) return 0;
-    say(x, "the judge scores the day's answers");
-    int rc = judge_day(&r, x->host->store, &j, e);
+    struct judge_report r = {.auc = NAN};
+    const char *why = x->params->judge_why;
+    if ((!x->params->judge && !why) || x->params->dry_run) return 0;
+    struct judge j = x->params->judge ? *x->params->judge : (struct judge){.name = ""};
+    j.goes_on = judging_goes_on;
+    j.ud = x;
+    if (why) say(x, why);
+    if (x->params->judge) say(x, "the judge scores the day's answers");
+    int rc = x->params->judge ? judge_day(&r, x->host->store, &j, e) : 0;
     if (rc) return rc;
-    json_t *o = json_pack("{s:s,s:I,s:I,s:I}", "name", j.name, "judged", (json_int_t)r.n_judged,
-                          "accepted", (json_int_t)r.n_good, "rejected", (json_int_t)r.n_bad);
+    if (!why && r.why[0]) why = r.why;
+    json_t *o = json_pack("{s:s,s:I,s:I,s:I,s:b,s:s*}", "name", j.name, "judged",
+                          (json_int_t)r.n_judged, "accepted", (json_int_t)r.n_good, "rejected",
+                          (json_int_t)r.n_bad, "refused", r.is_refused, "why", why);
     if (!isnan(r.auc)) json_object_set_new(o, "auc", json_real(r.auc));
     json_object_set_new(record, "judge", o);
     return 0;
@@ -778,7 +782,7 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
     if (!rc) rc = zo_rule_of(&rule, p.lora_rule, e);
     if (!rc) rc = night_can_measure(p.max_joules, e);
     start_meter(&x.meter);
-    bool is_upkeep = !rc && is_only_upkeep(p.steps);
+    bool is_upkeep = !rc && night_is_upkeep(p.steps);
     if (!rc) rc = is_upkeep ? upkeep(&x, *record, e) : learn(&x, *record, e);
     close_night(&x);
     if (rc) {

@@ -16,7 +16,7 @@
 #include "text/tok/tok.h"
 
 struct docs;
-struct reward;
+struct judge;
 struct store;
 
 /* The system that the night improves. All members are borrowed. */
@@ -42,11 +42,12 @@ struct night_params {
     const char *prompt_search;
     /* how the step lora trains: "fzoo", "mezo" or "es" (step/zo.h); NULL: fzoo */
     const char *lora_rule;
-    /* scores the day's answers first (data/judge.h), except in a dry run, for at most half of the time budget; NULL: none */
-    struct reward *judge;
-    const char *judge_name;
-    const json_t *items; /* items of the general suites, in the format of eval/harness.h */
-    double budget_s;     /* time budget of all steps; 0: 1800 */
+    /* scores the day's answers first, except in a dry run, for at most half of the time budget; its goes_on is not used;
+     * NULL: none */
+    const struct judge *judge;
+    const char *judge_why; /* why a judge that the user named is not used; NULL: it is used */
+    const json_t *items;   /* items of the general suites, in the format of eval/harness.h */
+    double budget_s;       /* time budget of all steps; 0: 1800 */
     /* energy budget of the whole night, of all processes of the machine; 0: no limit. If it is spent, the step that
      * runs is stopped, and the record has the key "stopped". */
     double max_joules;
@@ -66,6 +67,8 @@ struct night_params {
 
 /* CHIMERE_EUNSUPPORTED: the energy budget is above 0, and the machine has no counter of energy that can be read. */
 int night_can_measure(double max_joules, struct err *e);
+/* Returns true if a night of these steps needs no answers (night_step.h). */
+bool night_is_upkeep(const char *steps);
 /* *record: a new reference; what the night read, measured and did. Without "read": only upkeep (night_step.h). CHIMERE_ECANCELLED: nothing was changed. */
 int night_run(json_t **record, struct nights *n, const struct night_host *h,
               const struct night_params *p, struct err *e);

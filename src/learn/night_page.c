@@ -223,20 +223,27 @@ void night_energy_text(const json_t *record, char *out, size_t n) {
 
 void night_judge_text(const json_t *record, char *out, size_t n) {
     const json_t *judge = json_object_get(record, "judge");
+    const char *name = text_of(judge, "name"), *why = text_of(judge, "why");
+    size_t k = 0;
     *out = 0;
     if (!judge) return;
-    int k = snprintf(out, n, "%.80s scored %.0f answers", text_of(judge, "name"),
-                     real(judge, "judged"));
-    if (json_object_get(judge, "auc"))
-        snprintf(out + k, n - (size_t)k,
-                 "; in %.0f %% of the pairs of %.0f accepted and %.0f rejected answers, it prefers "
-                 "the accepted one",
-                 100 * real(judge, "auc"), real(judge, "accepted"), real(judge, "rejected"));
-    else snprintf(out + k, n - (size_t)k, "; users rated too few to compare with");
+    if (*name) {
+        k += (size_t)snprintf(out, n, "%.80s scored %.0f answers", name, real(judge, "judged"));
+        if (json_object_get(judge, "auc"))
+            k += (size_t)snprintf(
+                out + k, n - k,
+                "; in %.0f %% of the pairs of %.0f accepted and %.0f rejected answers, it prefers "
+                "the accepted one",
+                100 * real(judge, "auc"), real(judge, "accepted"), real(judge, "rejected"));
+        else k += (size_t)snprintf(out + k, n - k, "; users rated too few to compare with");
+    }
+    if (json_is_true(json_object_get(judge, "refused")))
+        k += (size_t)snprintf(out + k, n - k, "; this is too seldom, so it judged no others");
+    if (*why) snprintf(out + k, n - k, "%s%s", k ? "; " : "not used: ", why);
 }
 
 static void put_judge(struct buf *b, const json_t *r) {
-    char text[256];
+    char text[1024];
     night_judge_text(r, text, sizeof text);
     if (!*text) return;
     buf_puts(b, "<p>");

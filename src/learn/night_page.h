@@ -10,7 +10,8 @@
 int night_page(struct buf *out, const struct nights *n, int64_t night, struct err *e);
 /* Writes the energy of a night's record, and the money that it cost if the record has a price; "": not measured. */
 void night_energy_text(const json_t *record, char *out, size_t n);
-/* Writes how many answers a process reward model scored, and how it agrees with users; "" without one. */
+/* Writes how many answers the judges scored, how they agree with users, and why one is not used; "" without one. n is at
+ * least 1024. */
 void night_judge_text(const json_t *record, char *out, size_t n);
 
 #endif

@@ -60,6 +60,12 @@ static void find_texts(const struct gguf *g, struct slice out[3]) {
             out[i] = (struct slice){known[k].texts[i], strlen(known[k].texts[i])};
 }
 
+bool reward_is_named(const struct gguf *g) {
+    struct slice texts[3];
+    find_texts(g, texts);
+    return texts[0].n > 0;
+}
+
 /* Returns the token of a text, with a blank before it if the vocabulary has such a token; -1: none. */
 static int32_t token_of(const struct tok *tok, struct slice s) {
     char spaced[32] = " ";

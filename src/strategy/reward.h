@@ -15,6 +15,8 @@
 
 struct reward;
 
+/* Returns true if the file names the texts, or is known. */
+bool reward_is_named(const struct gguf *g);
 /* m and tok are borrowed until close. CHIMERE_EUNSUPPORTED: the model is no process reward model. */
 int reward_open(struct reward **out, struct model *m, const struct tok *tok, struct err *e);
 void reward_close(struct reward *r);

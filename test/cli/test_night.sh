@@ -212,7 +212,26 @@ assert all(judge == "prm" and 0 <= score <= 1 and score != 0.9 for score, judge,
 assert [r[2] for r in rows[:3]] == [5, 1, None] or [r[2] for r in rows[:3]] == [5, 1, 0], rows
 PY
 "$CHIMERE" night "${judges[@]}" | grep -q 'prm scored 0 answers' || fail "judged twice"
-refuses 1 'chimere-nano is no process reward model' night "${run[@]}" --prm "$(dirname "$CHIMERE")/chimere-nano.gguf"
+# a model that grades answers from 1 to 5; a judge that cannot be opened is named, and the night continues
+nano=$(dirname "$CHIMERE")/chimere-nano.gguf
+grades=(run -m nano --db judged.db -n 2 --steps engram --night-dir judged)
+"$CHIMERE" night "${grades[@]}" --judge "$nano" >said 2>steps
+grep -q 'judge     chimere-nano scored 12 answers; in [0-9]* % of the pairs of 1 accepted and 1 rejected' said || fail "grades: $(cat said)"
+python3 - <<'PY'
+import sqlite3
+rows = sqlite3.connect("judged.db").execute("SELECT score, judge FROM quality ORDER BY id").fetchall()
+assert all(judge == "chimere-nano" and 0 <= score <= 1 for score, judge in rows), rows
+assert len({score for score, _ in rows}) > 1, rows
+PY
+head -c 100000 "$nano" >broken.gguf
+for judge in broken.gguf "$0" missing.gguf; do
+    "$CHIMERE" night "${grades[@]}" --judge "$judge" >said 2>steps
+    grep -q 'judge     not used: --judge: ' said || fail "a broken judge: $(cat said)"
+    grep -q '^--judge: ' steps || fail "a broken judge: $(cat steps)"
+    grep -q 'engram  *[rp]' said || fail "no night without the judge: $(cat said)"
+done
+"$CHIMERE" night "${grades[@]}" --judge "$nano" --dry-run >said 2>steps
+if grep -q judge said; then fail "a dry run judged: $(cat said)"; fi
 
 refuses 1 'there is no night 7' night rollback 7
 export XDG_CONFIG_HOME=$PWD/config

@@ -18,7 +18,7 @@ until_() {
     done
 }
 start() {
-    start_server --db day.db --no-odo --night --night-dir nights --night-items 1 --log-level info
+    start_server --db day.db --no-odo --night --night-dir nights --night-items 1 --log-level info "$@"
 }
 ask() {
     curl -sf -m 120 "$url/v1/chat/completions" -d '{"max_tokens":8,"messages":[{"role":"user","content":"Who are you?"}]}' >answer ||
@@ -28,8 +28,9 @@ ask() {
 long_day
 night schedule lora=off >/dev/null
 echo '{"engram": 1000000000, "lora": 1000000000}' >nights/ran.json # long before the last 04:00
-start
+start --night-judge missing.gguf
 until_ 200 "a night that was missed" grep -q 'night 1 ended: something better' said
+grep -q 'night: --night-judge: .*missing.gguf' said || fail "a judge that is missing is not named"
 night history | grep -q '^\*    1 .*engram promoted' || fail "history: $(night history)"
 until_ 60 "the time of the night" python3 -c 'import json; exit(json.load(open("nights/ran.json"))["engram"] <= 1000000000)'
 

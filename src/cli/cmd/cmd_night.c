@@ -12,6 +12,7 @@
 #include "cli/args/chat_args.h"
 #include "cli/args/engram_args.h"
 #include "cli/args/night_args.h"
+#include "cli/night_judge.h"
 #include "cli/night_schedule.h"
 #include "cli/night_simulate.h"
 #include "cli/args/odo_args.h"
@@ -26,7 +27,6 @@
 #include "learn/trial.h"
 #include "odo/memory.h"
 #include "serve/http/auth.h"
-#include "strategy/reward.h"
 #include "store/person.h"
 #include "store/store.h"
 
@@ -47,7 +47,10 @@ const struct cfg_opt night_options[] = {
      "run: how the step lora trains: fzoo, mezo, or es, which rewards whole answers"},
     {"budget", 0, CFG_STR, "TIME", "30m", 0, 0, NULL, "time of a night, such as 30m or 2h"},
     {"prm", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
-     "run: process reward model that scores the day's answers first, except in a dry run"},
+     "run: process reward model that scores the steps of the day's answers first, except in a dry "
+     "run"},
+    {"judge", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
+     "run: larger model that grades the day's answers from 1 to 5 first, on the processor"},
     {"max-energy", 0, CFG_FLOAT, "JOULES", "0", 0, 1e12, NULL,
      "run: energy of the whole machine after which a night stops; 0: no limit"},
     {"least-worth", 0, CFG_FLOAT, "W", "0.75", 0, 1, NULL, "of answers that are learned, 0 to 1"},
@@ -133,7 +136,7 @@ static void print_record(const json_t *r) {
                real(read, "answers"), real(read, "learned"), real(read, "held_out"),
                real(read, "below_worth"), real(read, "duplicates"), real(read, "contested"),
                real(read, "suspect"), real(read, "secrets_masked"));
-    char judged[256];
+    char judged[1024];
     night_judge_text(r, judged, sizeof judged);
     if (*judged) printf("  judge     %s\n", judged);
     const json_t *hostile = json_object_get(r, "hostile");
@@ -198,8 +201,7 @@ static int print_json(const json_t *o, struct err *e) {
 
 static int run(const struct cfg *c, struct err *e) {
     struct chat_rig rig = {.dev = NULL};
-    struct encoder_rig scorer = {.dev = NULL};
-    struct reward *judge = NULL;
+    struct night_judge judge = {.name = ""};
     struct store *store = NULL;
     struct nights *nights = NULL;
     json_t *items = json_array(), *record = NULL;
@@ -213,10 +215,11 @@ static int run(const struct cfg *c, struct err *e) {
         rc = price_args_read("price", cfg_str(c, "price"), &price, currency, e);
     if (!rc) rc = night_can_measure(cfg_float(c, "max-energy"), e);
     if (!rc) rc = night_items(items, (size_t)cfg_int(c, "suite-items"), e);
-    if (!rc) rc = odo_args_prm(c, &scorer, &judge, e);
     if (!rc) rc = odo_args_store(c, &store, e);
     if (!rc) rc = nights_open(&nights, cfg_str(c, "night-dir"), NIGHTS_WRITE, e);
     bool opened = !rc && !(rc = chat_rig_open(&rig, c, n_seq, e));
+    const struct night_judge_files files = {.prm = "prm", .judge = "judge"};
+    if (!rc && !cfg_bool(c, "dry-run")) night_judge_open(&judge, c, &files);
     if (!rc) {
         const struct night_host host = {.model = rig.m,
                                         .engine = rig.engine,
@@ -230,8 +233,8 @@ static int run(const struct cfg *c, struct err *e) {
         const struct night_params p = {.steps = cfg_str(c, "steps"),
                                        .prompt_search = cfg_str(c, "prompt-search"),
                                        .lora_rule = cfg_str(c, "lora-rule"),
-                                       .judge = judge,
-                                       .judge_name = scorer.name,
+                                       .judge = night_judge_used(&judge),
+                                       .judge_why = night_judge_why(&judge),
                                        .items = items,
                                        .budget_s = budget,
                                        .max_joules = cfg_float(c, "max-energy"),
@@ -251,8 +254,7 @@ static int run(const struct cfg *c, struct err *e) {
     else if (!rc) print_record(record);
     json_decref(record);
     if (opened) chat_rig_close(&rig);
-    reward_close(judge);
-    encoder_rig_close(&scorer);
+    night_judge_close(&judge);
     nights_close(nights);
     store_close(store);
     json_decref(items);

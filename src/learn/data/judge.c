@@ -1,13 +1,19 @@
 #include "learn/data/judge.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "store/quality.h"
+#include "strategy/grade.h"
+
+enum { JUDGE_MS = 120000, MAX_FAILED = 3 }; /* for one answer; failures in a row */
 
 struct task {
     int64_t id;
+    bool is_rated;
     char *question, *answer; /* owned */
 };
 struct tasks {
@@ -26,21 +32,46 @@ static int list_task(void *ud, const struct store_quality *q) {
     if (!q->question || !q->answer || is_judged(q, t->name) || t->n == JUDGE_MAX_ITEMS) return 0;
     if (strlen(q->question) > PRM_MAX_PROBLEM || strlen(q->answer) > PRM_MAX_SOLUTION) return 0;
     struct task *x = &t->v[t->n];
-    *x = (struct task){
-        .id = q->id, .question = mem_strdup(q->question), .answer = mem_strdup(q->answer)};
+    *x = (struct task){.id = q->id,
+                       .is_rated = q->feedback > 0,
+                       .question = mem_strdup(q->question),
+                       .answer = mem_strdup(q->answer)};
     t->n++;
     return x->question && x->answer ? 0 : CHIMERE_ENOMEM;
 }
 
-static int judge_one(const struct task *t, struct store *s, const struct judge *j, bool *is_done,
-                     struct err *e) {
+/* Returns the score of the steps; NaN: no verdict. */
+static double score_steps(const struct task *t, const struct judge *j, struct err *e) {
     struct prm_item it = {.problem = t->question, .solution = t->answer};
-    const struct prm_use use = {.reward = j->reward};
+    const struct prm_use use = {.reward = j->reward,
+                                .backend = j->prover,
+                                .deadline_ns = clock_ns() + (int64_t)JUDGE_MS * 1000000};
     int rc = prm_score(&use, &it, 1, e);
-    *is_done = !rc && !it.failed && it.verdict.n_said;
-    if (*is_done) rc = store_quality_judge(s, t->id, it.verdict.score, j->name, e);
+    bool has_said = !rc && !it.failed && (it.verdict.n_said || it.verdict.has_whole);
+    double score = has_said ? it.verdict.score : NAN;
     prm_drop(&it);
-    return rc;
+    return score;
+}
+
+static double score_whole(const struct task *t, const struct judge *j, struct err *e) {
+    const struct grade_ask ask = {.backend = j->grader,
+                                  .question = t->question,
+                                  .answer = t->answer,
+                                  .deadline_ns = clock_ns() + (int64_t)JUDGE_MS * 1000000};
+    double grade;
+    return grade_answer(&grade, &ask, e) ? NAN : (grade - 1) / 4;
+}
+
+static int judge_one(const struct task *t, struct store *s, const struct judge *j, bool *is_done,
+                     struct err *failure, struct err *e) {
+    bool has_steps = j->reward || j->prover;
+    double steps = has_steps ? score_steps(t, j, failure) : NAN,
+           whole = j->grader ? score_whole(t, j, failure) : NAN,
+           score = !has_steps   ? whole
+                   : !j->grader ? steps
+                                : (steps + whole) / 2;
+    *is_done = isfinite(score);
+    return *is_done ? store_quality_judge(s, t->id, score, j->name, e) : 0;
 }
 
 struct rated {
@@ -76,18 +107,41 @@ static int compare(struct judge_report *out, struct store *s, const char *name, 
     return rc;
 }
 
+/* Judges the answers that users rated, or the others, the newest first. */
+static int judge_some(struct judge_report *out, struct store *s, const struct judge *j,
+                      const struct tasks *t, bool rated, struct err *e) {
+    int rc = 0, n_failed = 0;
+    for (size_t i = t->n; !rc && i && n_failed < MAX_FAILED; i--) {
+        struct err failure = {0};
+        bool is_done;
+        if (t->v[i - 1].is_rated != rated) continue;
+        if (j->goes_on && !j->goes_on(j->ud)) break;
+        rc = judge_one(&t->v[i - 1], s, j, &is_done, &failure, e);
+        out->n_judged += is_done;
+        out->n_failed += !is_done;
+        n_failed = is_done ? 0 : n_failed + 1;
+        if (n_failed == MAX_FAILED)
+            snprintf(out->why, sizeof out->why, "%s",
+                     failure.text[0] ? failure.text : "it writes no verdict");
+    }
+    return rc;
+}
+
+static bool users_disagree(const struct judge_report *r) {
+    return r->n_good >= JUDGE_LEAST_RATED && r->n_bad >= JUDGE_LEAST_RATED &&
+           r->auc < JUDGE_LEAST_AUC;
+}
+
 int judge_day(struct judge_report *out, struct store *s, const struct judge *j, struct err *e) {
     struct tasks t = {.name = j->name};
     *out = (struct judge_report){.auc = NAN};
     t.v = mem_alloc_array(JUDGE_MAX_ITEMS, sizeof *t.v);
     int rc = t.v ? store_quality_list(s, 0, list_task, &t, e) : CHIMERE_ENOMEM;
     if (rc == CHIMERE_ENOMEM) err_set(e, rc, "out of memory");
-    for (size_t i = t.n; !rc && i && (!j->goes_on || j->goes_on(j->ud)); i--) { /* newest first */
-        bool is_done;
-        rc = judge_one(&t.v[i - 1], s, j, &is_done, e);
-        out->n_judged += is_done;
-    }
+    if (!rc) rc = judge_some(out, s, j, &t, true, e);
     if (!rc) rc = compare(out, s, j->name, e);
+    out->is_refused = !rc && users_disagree(out);
+    if (!rc && !out->is_refused && !out->why[0]) rc = judge_some(out, s, j, &t, false, e);
     for (size_t i = 0; i < t.n; i++) {
         mem_free(t.v[i].question);
         mem_free(t.v[i].answer);
