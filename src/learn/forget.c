@@ -66,6 +66,13 @@ static const struct night_step *step_of(const char *artefact) {
     return *s;
 }
 
+/* Returns true for a log, which counts with its artefact. */
+static bool is_log(const char *name) {
+    const struct night_step *const *s = night_steps;
+    while (*s && (!(*s)->log || strcmp((*s)->log, name) != 0)) s++;
+    return *s != NULL;
+}
+
 /* Processes one artefact of a record. *changed is set if it was replaced or removed. */
 static int forget_artefact(struct forgetting *f, const json_t *record, json_t *kept,
                            const char *name, const char *object, bool *changed) {
@@ -78,7 +85,7 @@ static int forget_artefact(struct forgetting *f, const json_t *record, json_t *k
     if (rc || !gone) return rc;
     *changed = true;
     if (has_parts) f->out->n_doc += n_gone;
-    else f->out->n_adapter++;
+    else f->out->n_adapter += !is_log(name);
     if (*sha256) json_object_set_new(kept, name, json_string(sha256));
     else json_object_del(kept, name);
     return 0;

@@ -479,6 +479,28 @@ static json_t *sources_of(const struct learn_day *d) {
     return list;
 }
 
+/* Keeps a file under its name in artefacts; owners: whose answers made it, borrowed. */
+static int keep_file(const struct night *x, const char *path, const char *name, json_t *from,
+                     json_t *artefacts, json_t *owners, struct err *e) {
+    char sha256[65];
+    int rc = nights_keep(x->nights, path, sha256, e);
+    if (!rc) json_object_set_new(artefacts, name, json_string(sha256));
+    if (!rc) json_object_set(owners, name, from);
+    return rc;
+}
+
+static int keep_proposal(const struct night *x, const struct proposal *p, json_t *artefacts,
+                         json_t *owners, struct err *e) {
+    const struct night_step *s = p->step;
+    char log[NIGHTS_MAX_PATH + 64];
+    json_t *from = s->reads_all ? json_incref(x->day.sources) : sources_of(&x->day);
+    int rc = keep_file(x, p->path, s->artefact, from, artefacts, owners, e);
+    if (s->log) snprintf(log, sizeof log, "%s/%s", x->scratch, s->log);
+    if (!rc && s->log) rc = keep_file(x, log, s->log, from, artefacts, owners, e);
+    json_decref(from);
+    return rc;
+}
+
 /* Fills artefacts, {NAME: SHA256}: the current ones, replaced by what is promoted; and owners: {NAME: whose
  * answers trained it}. */
 static int artefacts_of(const struct night *x, struct proposal *v, size_t n, json_t *artefacts,
@@ -487,15 +509,8 @@ static int artefacts_of(const struct night *x, struct proposal *v, size_t n, jso
     int rc = 0;
     if (old) json_object_update(artefacts, json_object_get(old, "artefacts"));
     if (old) json_object_update(owners, json_object_get(old, "owners"));
-    for (size_t i = 0; !rc && i < n; i++) {
-        char sha256[65];
-        if (!v[i].promoted) continue;
-        rc = nights_keep(x->nights, v[i].path, sha256, e);
-        if (!rc) json_object_set_new(artefacts, v[i].step->artefact, json_string(sha256));
-        json_object_set_new(owners, v[i].step->artefact,
-                            v[i].step->reads_all ? json_incref(x->day.sources)
-                                                 : sources_of(&x->day));
-    }
+    for (size_t i = 0; !rc && i < n; i++)
+        if (v[i].promoted) rc = keep_proposal(x, &v[i], artefacts, owners, e);
     return rc;
 }
 

@@ -228,10 +228,12 @@ int nights_read(const struct nights *n, int64_t night, json_t **out, struct err 
 }
 
 int nights_keep(struct nights *n, const char *path, char sha256[65], struct err *e) {
-    char object[NIGHTS_MAX_PATH];
+    char object[NIGHTS_MAX_PATH], kept[65];
     int rc = hash_file(path, sha256, e);
     if (!rc) rc = path_of(n, "objects", sha256, object, e);
-    return rc || file_exists(object) ? rc : copy_file(path, object, e);
+    bool is_kept =
+        !rc && file_exists(object) && !hash_file(object, kept, NULL) && !strcmp(kept, sha256);
+    return rc || is_kept ? rc : copy_file(path, object, e);
 }
 
 int nights_object(const struct nights *n, const char *sha256, char out[NIGHTS_MAX_PATH],

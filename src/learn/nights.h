@@ -44,7 +44,7 @@ int nights_object(const struct nights *n, const char *sha256, char out[NIGHTS_MA
 int nights_sweep(struct nights *n, struct err *e);
 /* Replaces the record of an existing night. */
 int nights_rewrite(struct nights *n, int64_t night, const json_t *record, struct err *e);
-/* Copies a file into objects/ and writes its hash to sha256 [65]. */
+/* Copies a file into objects/, also over a damaged copy, and writes its hash to sha256 [65]. */
 int nights_keep(struct nights *n, const char *path, char sha256[65], struct err *e);
 /* Writes the path of an artefact of the current night; false: the night has no artefact of this name. */
 bool nights_live(const struct nights *n, const char *name, char *out, size_t out_size);

@@ -86,6 +86,8 @@ night rollback | grep -q 'as it is' || fail "rollback"
 night rollback 1 >/dev/null
 cmp nights/live/night.engram nights/objects/* || fail "rollback to night 1 is not bit for bit"
 night history | grep -q '^\*    1 ' || fail "history: $(night history)"
+refuses 1 'night 1 has no log of training' night replay -m nano -q
+refuses 1 'there is no night 7' night replay 7 -m nano -q
 
 # the owner's own items are measured as a skill, and what they ask never trains
 night eval add 'Where does Miravik live?' Venn >/dev/null

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "kernels/cpu/cpu.h"
 #include "learn/step/night_step.h"
@@ -185,10 +186,44 @@ static int reward_of(void *ud, const struct lora_use *use, int32_t step, double 
     return rc;
 }
 
+/* Returns whether two files have the same bytes. */
+static bool are_same(const char *a, const char *b) {
+    char *x = NULL, *y = NULL;
+    size_t n = 0, m = 1;
+    assert_int_equal(file_read(a, 1 << 24, &x, &n, NULL), 0);
+    assert_int_equal(file_read(b, 1 << 24, &y, &m, NULL), 0);
+    bool same = n == m && !memcmp(x, y, n);
+    mem_free(x);
+    mem_free(y);
+    return same;
+}
+
+/* The log alone, through a file, makes the same bytes; with another loss, it makes others. */
+static void expect_replay(struct model *m, const struct lora *l, struct replay *log) {
+    char path[3][96];
+    struct replay from;
+    struct lora *again;
+    struct err e = {0};
+    const char *const names[] = {"trained.gguf", "again.gguf", "log.json"};
+    for (int i = 0; i < 3; i++) snprintf(path[i], sizeof path[i], "%s/%s", scratch, names[i]);
+    assert_true(log->n > 0 && log->n <= 60);
+    for (int change = 0; change < 2; change++) {
+        if (change) log->loss[1] += 0.25;
+        if (lora_save(l, path[0], &e) || replay_save(log, path[2], &e) ||
+            replay_load(&from, path[2], &e) || replay_adapter(&again, m, &from, &e) ||
+            lora_save(again, path[1], &e))
+            fail_msg("%s", e.text);
+        assert_true(are_same(path[0], path[1]) != change);
+        lora_close(again);
+        replay_fini(&from);
+    }
+}
+
 static void train_adapter(struct model *m, const char *rule, uint64_t seed, double losses[2],
                           float **b, size_t *n_b) {
     const struct fzoo_sample v[2] = {{said[0], 5, 3}, {said[1], 4, 3}};
     const struct fzoo_samples s = {v, 2};
+    struct replay log;
     const struct fzoo_params p = {.rule = rule_of(rule),
                                   .steps = 60,
                                   .every = 10,
@@ -196,7 +231,8 @@ static void train_adapter(struct model *m, const char *rule, uint64_t seed, doub
                                   .eps = 2e-3f,
                                   .seed = seed,
                                   .reward = reward_of,
-                                  .ud = m};
+                                  .ud = m,
+                                  .log = &log};
     struct lora *l;
     struct err e = {0};
     if (fzoo_train(&l, m, s, s, &p, &e)) fail_msg("%s: %s", rule, e.text);
@@ -205,6 +241,8 @@ static void train_adapter(struct model *m, const char *rule, uint64_t seed, doub
     const float *from = lora_b(l, n_b);
     *b = mem_alloc_array(*n_b, sizeof **b);
     memcpy(*b, from, *n_b * sizeof **b);
+    expect_replay(m, l, &log);
+    replay_fini(&log);
     lora_close(l);
 }
 
@@ -237,6 +275,34 @@ static void every_rule_trains_an_adapter(void **state) {
     dev->ops->close(dev);
 }
 
+static void other_files_are_no_log(void **state) {
+    (void)state;
+    static const char head[] =
+        "{\"rule\":\"fzoo\",\"seed\":1,\"steps\":2,\"members\":2,\"lr\":0.1,";
+    static const char *const ends[] = {"\"eps\":0.1,\"rank\":2,\"losses\":[[1,2],[3,4]]}",
+                                       "\"eps\":0.1,\"rank\":2,\"losses\":[[1,2],[3]]}",
+                                       "\"eps\":0.1,\"rank\":2,\"losses\":[[1,2],[3,4],[5,6]]}",
+                                       "\"eps\":0.1,\"rank\":2,\"losses\":[[1,\"2\"]]}",
+                                       "\"eps\":0.1,\"rank\":0,\"losses\":[]}",
+                                       "\"eps\":0,\"rank\":2,\"losses\":[]}",
+                                       "\"eps\":0.1,\"rank\":2,\"losses\":{}}",
+                                       "\"eps\":0.1,\"rank\":2}",
+                                       "\"eps\":0.1,\"rank\":2,\"losses\":[",
+                                       "\"members\":1000000,\"eps\":0.1,\"rank\":2,\"losses\":[]}",
+                                       "\"rule\":\"adam\",\"eps\":0.1,\"rank\":2,\"losses\":[]}"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char path[64], text[256];
+        struct replay r;
+        snprintf(path, sizeof path, "%s/hostile.json", scratch);
+        snprintf(text, sizeof text, "%s%s", head, ends[i]);
+        assert_int_equal(file_write(path, text, strlen(text), NULL), 0);
+        int rc = replay_load(&r, path, NULL);
+        assert_int_equal(rc, i ? CHIMERE_EFORMAT : 0);
+        assert_int_equal(r.n, i ? 0 : 2);
+        replay_fini(&r);
+    }
+}
+
 static void a_reward_counts_words(void **state) {
     (void)state;
     assert_float_equal(night_lora_reward("Mira lives in Venn.", "mira LIVES in venn"), 1, 1e-9);
@@ -265,6 +331,7 @@ int main(void) {
         cmocka_unit_test(es_uses_standard_scores),
         cmocka_unit_test(directions_have_the_right_distribution),
         cmocka_unit_test(every_rule_trains_an_adapter),
+        cmocka_unit_test(other_files_are_no_log),
         cmocka_unit_test(a_reward_counts_words),
         cmocka_unit_test(unknown_rules_are_refused),
     };

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/os/fs.h"
 #include "base/str.h"
 #include "cli/args/chat_args.h"
 #include "cli/args/engram_args.h"
@@ -354,6 +355,74 @@ static int rollback(const struct cfg *c, struct nights *n, struct err *e) {
     return rc;
 }
 
+/* ---- replay ---- */
+
+static const char *hash_of(const json_t *record, const char *name) {
+    return json_string_value(json_object_get(json_object_get(record, "artefacts"), name));
+}
+
+/* Reads the record of the night and checks that its log is whole and that its adapter belongs to the model. */
+static int open_replay(const struct nights *n, int64_t night, const struct model *m,
+                       json_t **record, struct replay *log, struct err *e) {
+    char path[NIGHTS_MAX_PATH];
+    *record = NULL;
+    int rc = nights_read(n, night, record, e);
+    const char *name = night_step_lora.log, *hash = rc ? NULL : hash_of(*record, name);
+    if (rc) return rc;
+    if (!hash || !hash_of(*record, night_step_lora.artefact))
+        return err_set(e, CHIMERE_ENOENT, "night %lld has no log of training", (long long)night);
+    const json_t *trained_on = json_object_get(*record, "model_hash");
+    if (json_integer_value(trained_on) != (json_int_t)(m->hash >> 1))
+        return err_set(e, CHIMERE_EINVAL, "night %lld trained on another model than %s",
+                       (long long)night, m->name);
+    json_t *files = json_pack("{s:s}", name, hash);
+    rc = files ? nights_check(n, files, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    json_decref(files);
+    if (!rc) rc = nights_object(n, hash, path, e);
+    return rc ? rc : replay_load(log, path, e);
+}
+
+/* Makes the adapter of a night again from its log and compares the bytes. If the file is damaged or gone, it is
+ * replaced. */
+static int replay(const struct cfg *c, struct nights *n, struct err *e) {
+    char path[NIGHTS_MAX_PATH + 16], again[65] = "";
+    int64_t night = nights_current(n);
+    struct dev *dev = NULL;
+    struct model *m = NULL;
+    struct lora *adapter = NULL;
+    struct replay log = {.n = 0};
+    json_t *record = NULL, *files = NULL;
+    if (cfg_n_pos(c) > 1 && !str_to_i64(cfg_pos(c, 1), 1, NIGHTS_MAX, &night))
+        return err_set(e, CHIMERE_EINVAL, "replay: expected the number of a night, got %s",
+                       cfg_pos(c, 1));
+    if (!night) return err_set(e, CHIMERE_ENOENT, "replay: nothing was promoted");
+    int rc = model_args_open(c, &dev, &m, e);
+    if (!rc) rc = open_replay(n, night, m, &record, &log, e);
+    if (!rc) rc = replay_adapter(&adapter, m, &log, e);
+    snprintf(path, sizeof path, "%s/replay.part", nights_dir(n));
+    if (!rc) rc = lora_save(adapter, path, e);
+    const char *hash = hash_of(record, night_step_lora.artefact);
+    if (!rc) files = json_pack("{s:s}", night_step_lora.artefact, hash);
+    bool is_whole = files && !nights_check(n, files, NULL);
+    if (!rc) rc = nights_keep(n, path, again, e);
+    fs_remove(path);
+    if (!rc && strcmp(again, hash) != 0) {
+        rc = err_set(e, CHIMERE_EFORMAT, "night %lld: the replayed adapter has other bytes",
+                     (long long)night);
+        nights_sweep(n, NULL);
+    }
+    if (!rc)
+        printf("night %lld: %d steps replayed, the same bytes%s\n", (long long)night, log.n,
+               is_whole ? "" : "; the damaged adapter was replaced");
+    lora_close(adapter);
+    replay_fini(&log);
+    json_decref(files);
+    json_decref(record);
+    if (m) model_close(m);
+    if (dev) dev->ops->close(dev);
+    return rc;
+}
+
 /* Writes JSONL to standard output and counts to standard error. */
 static int export_lines(const struct cfg *c, struct err *e) {
     const char *form = cfg_str(c, "form");
@@ -525,17 +594,17 @@ static int forget(const struct cfg *c, struct err *e) {
 int cmd_night(int argc, char **argv) {
     struct cfg *c;
     int code;
-    if (!cli_parse(
-            &c, night_options,
-            "usage: chimere night run [-m FILE] [--steps LIST] [--budget TIME] [--dry-run]\n"
-            "       chimere night status | history | report [N] [--html FILE] | rollback [N]\n"
-            "       chimere night schedule [STEP=TIME ...] [--systemd | --install]\n"
-            "       chimere night playbook [export | import FILE]\n"
-            "       chimere night eval add QUESTION ANSWER | remove ID | list\n"
-            "       chimere night simulate --week --night-dir DIR [--questions N] [--json]\n"
-            "       chimere night export [--form sft | dpo | spin] > FILE.jsonl\n"
-            "       chimere night forget --user KEY[/NAME]",
-            argc, argv, &code))
+    if (!cli_parse(&c, night_options,
+                   "usage: chimere night run [-m FILE] [--steps LIST] [--budget TIME] [--dry-run]\n"
+                   "       chimere night status | history | report [N] [--html FILE] | rollback "
+                   "[N] | replay [N]\n"
+                   "       chimere night schedule [STEP=TIME ...] [--systemd | --install]\n"
+                   "       chimere night playbook [export | import FILE]\n"
+                   "       chimere night eval add QUESTION ANSWER | remove ID | list\n"
+                   "       chimere night simulate --week --night-dir DIR [--questions N] [--json]\n"
+                   "       chimere night export [--form sft | dpo | spin] > FILE.jsonl\n"
+                   "       chimere night forget --user KEY[/NAME]",
+                   argc, argv, &code))
         return code;
     struct err e = {0};
     const char *what = cfg_n_pos(c) ? cfg_pos(c, 0) : "status";
@@ -554,19 +623,22 @@ int cmd_night(int argc, char **argv) {
     } else if (!strcmp(what, "forget")) {
         rc = forget(c, &e);
     } else {
-        rc = nights_open(&n, cfg_str(c, "night-dir"),
-                         strcmp(what, "rollback") ? NIGHTS_READ : NIGHTS_RETURN, &e);
+        rc = nights_open(
+            &n, cfg_str(c, "night-dir"),
+            strcmp(what, "rollback") && strcmp(what, "replay") ? NIGHTS_READ : NIGHTS_RETURN, &e);
         if (!rc && !strcmp(what, "status")) rc = status(n);
         else if (!rc && !strcmp(what, "report")) rc = report(c, n, &e);
         else if (!rc && !strcmp(what, "history")) rc = history(n, &e);
         else if (!rc && !strcmp(what, "rollback")) rc = rollback(c, n, &e);
+        else if (!rc && !strcmp(what, "replay")) rc = replay(c, n, &e);
         else if (!rc && !strcmp(what, "eval")) rc = own_items(c, n, &e);
         else if (!rc && !strcmp(what, "playbook")) rc = playbook(c, n, &e);
         else if (!rc)
-            rc = err_set(&e, CHIMERE_EINVAL,
-                         "night: expected run, status, history, report, rollback, schedule, "
-                         "eval, playbook, export, simulate or forget, got %s",
-                         what);
+            rc =
+                err_set(&e, CHIMERE_EINVAL,
+                        "night: expected run, status, history, report, rollback, replay, schedule, "
+                        "eval, playbook, export, simulate or forget, got %s",
+                        what);
     }
     nights_close(n);
     cfg_free(c);

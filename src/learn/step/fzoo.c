@@ -161,6 +161,7 @@ static int one_step(struct trainer *t, int32_t step, struct fzoo_samples train, 
     if (!rc && !t->p.rule->rewards) rc = losses_of(t, step, train, loss, e);
     if (rc) return rc;
     for (int32_t i = 0; i < n_member; i++) *mean += loss[i] / n_member;
+    if (t->p.log) memcpy(t->p.log->loss + step * n_member, loss, (size_t)n_member * sizeof *loss);
     const struct zo_step s = step_of(t, step);
     size_t n;
     float *b = lora_b(t->centre, &n);
@@ -209,8 +210,9 @@ static int open_trainer(struct trainer *t, struct fzoo_samples train, struct fzo
     return windows_open(&t->windows, t->m, longest, &params, e);
 }
 
-/* Measures the central adapter and keeps it if it is the best so far. */
-static int keep_best(struct trainer *t, struct fzoo_samples held, int32_t *n_worse, struct err *e) {
+/* Measures the central adapter after n_step steps and keeps it if it is the best so far. */
+static int keep_best(struct trainer *t, struct fzoo_samples held, int32_t n_step, int32_t *n_worse,
+                     struct err *e) {
     double mean;
     size_t n;
     const struct lora_use use = {.lora = t->centre, .scale = 1};
@@ -223,6 +225,7 @@ static int keep_best(struct trainer *t, struct fzoo_samples held, int32_t *n_wor
     }
     *n_worse = 0;
     t->best_loss = mean;
+    if (t->p.log) t->p.log->n = n_step;
     memcpy(t->best, lora_b(t->centre, &n), t->n_b * sizeof *t->best);
     return 0;
 }
@@ -238,7 +241,7 @@ static int train_all(struct trainer *t, struct fzoo_samples train, struct fzoo_s
         rc = one_step(t, step, train, &loss, e);
         if (!rc && t->p.progress) t->p.progress(t->p.ud, step + 1, t->p.steps, loss);
         if (!rc && ((step + 1) % t->p.every == 0 || step + 1 == t->p.steps))
-            rc = keep_best(t, held, &n_worse, e);
+            rc = keep_best(t, held, step + 1, &n_worse, e);
     }
     size_t n;
     if (!rc) memcpy(lora_b(t->centre, &n), t->best, t->n_b * sizeof *t->best);
@@ -270,7 +273,9 @@ int fzoo_train(struct lora **out, struct model *m, struct fzoo_samples train,
     *out = NULL;
     struct trainer t = {.p = *p, .m = m};
     defaults(&t.p);
-    int rc = check(train, 1, "training", e);
+    const struct zo_step how = step_of(&t, 0);
+    int rc = t.p.log ? replay_init(t.p.log, &how, t.p.rank, e) : 0;
+    if (!rc) rc = check(train, 1, "training", e);
     if (!rc) rc = check(held, 2, "held-out", e);
     if (!rc && t.p.rule->rewards && !t.p.reward)
         rc = err_set(e, CHIMERE_EINVAL, "training: %s expects a reward", t.p.rule->name);

@@ -11,7 +11,7 @@
 #define CHIMERE_LEARN_STEP_FZOO_H
 
 #include "eval/windows.h"
-#include "learn/step/zo.h"
+#include "learn/step/replay.h"
 #include "model/lora.h"
 #include "model/model.h"
 
@@ -46,6 +46,7 @@ struct fzoo_params {            /* zero: use the default */
     void (*progress)(void *ud, int32_t step, int32_t steps, double loss); /* NULL: none */
     void *ud;
     struct windows_turn turn; /* called before every forward pass */
+    struct replay *log; /* written: what makes the adapter again; replay_fini; NULL: not wanted */
 };
 
 /* Measures the mean loss per sample, losses [s.n], of the model with an adapter (NULL: without). turn may be NULL. */

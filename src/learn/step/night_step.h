@@ -54,6 +54,9 @@ bool night_is_theirs(const struct night_person *who, const char *source);
 struct night_step {
     const char *name;
     const char *artefact; /* its file name; NULL: none */
+    /* A second file, which propose writes into the scratch folder: what makes the artefact again. It is kept with the
+     * artefact, and deleted with it. NULL: none */
+    const char *log;
     /* The step works in place, without a device, an artefact or a measurement; propose writes what it did to `why`. A
      * night of such steps alone reads no answers and leaves no record. */
     bool is_upkeep;

@@ -118,6 +118,8 @@ static int propose(struct night *x, const char *path, struct night_gain *gain, c
         rc = CHIMERE_ENOENT;
     }
     struct lora *adapter = NULL;
+    struct replay log = {.n = 0};
+    char log_path[NIGHTS_MAX_PATH + 32];
     const struct windows_turn turn = night_turn(x);
     size_t n_stop = n_held / 2, n_gate = n_held - n_stop;
     const struct fzoo_params p = {.rule = step.rule,
@@ -127,7 +129,8 @@ static int propose(struct night *x, const char *path, struct night_gain *gain, c
                                   .reward = reward,
                                   .progress = progress,
                                   .ud = &step,
-                                  .turn = turn};
+                                  .turn = turn,
+                                  .log = &log};
     if (!rc)
         rc = fzoo_train(&adapter, x->host->model, (struct fzoo_samples){train, n_train},
                         (struct fzoo_samples){held, n_stop}, &p, e);
@@ -139,6 +142,9 @@ static int propose(struct night *x, const char *path, struct night_gain *gain, c
     if (!rc) rc = fzoo_losses(losses + n_gate, x->host->model, &use, gate, &turn, e);
     if (!rc) night_gain_of(gain, losses, losses + n_gate, n_gate);
     if (!rc) rc = lora_save(adapter, path, e);
+    snprintf(log_path, sizeof log_path, "%s/%s", x->scratch, night_step_lora.log);
+    if (!rc) rc = replay_save(&log, log_path, e);
+    replay_fini(&log);
     lora_close(adapter);
     mem_free(losses);
     mem_free(train);
@@ -150,6 +156,7 @@ static int propose(struct night *x, const char *path, struct night_gain *gain, c
 const struct night_step night_step_lora = {
     .name = "lora",
     .artefact = "adapter.gguf",
+    .log = "adapter.replay.json",
     .about = "style and format of accepted answers, as an adapter",
     .time = "03:00",
     .propose = propose};
