@@ -4,6 +4,8 @@
  *   check MODEL N_PROMPT    ids on standard input, one per line: how many of those after N_PROMPT libllama likes best,
  *                           and by how much at most it likes another one better
  *   bench MODEL N           milliseconds of processor time per decoded token, greedy, one sequence
+ *   odds MODEL              ids on standard input, one per line: the log-probability of each but the first; with
+ *                           LLAMA_ADAPTER=FILE and LLAMA_ADAPTER_SCALE, with that adapter
  *   embed MODEL             the mean of the last hidden rows of the text on standard input, one number per line */
 #include <ggml-backend.h>
 #include <llama.h>
@@ -129,6 +131,30 @@ static int run_bench(int n_more) {
     return 0;
 }
 
+static int set_adapter(void) {
+    const char *path = getenv("LLAMA_ADAPTER"), *text_scale = getenv("LLAMA_ADAPTER_SCALE");
+    float scale = text_scale ? strtof(text_scale, NULL) : 1;
+    if (!path) return 0;
+    struct llama_adapter_lora *adapter = llama_adapter_lora_init(model, path);
+    if (!adapter) return fail("the adapter does not load");
+    return llama_set_adapters_lora(ctx, &adapter, 1, &scale) ? fail("the adapter does not fit") : 0;
+}
+
+static double odds_of(const float *row, llama_token id) {
+    double sum = 0;
+    float most = row[best(row)];
+    for (int i = 0; i < llama_vocab_n_tokens(vocab); i++) sum += exp((double)(row[i] - most));
+    return (double)(row[id] - most) - log(sum);
+}
+
+static int run_odds(void) {
+    int n = 0;
+    while (n < N_BATCH && scanf("%d", &ids[n]) == 1) n++;
+    if (n < 2 || set_adapter() || eval(0, n, true)) return 1;
+    for (int i = 1; i < n; i++) printf("%.6f\n", odds_of(llama_get_logits_ith(ctx, i - 1), ids[i]));
+    return 0;
+}
+
 static int run_embed(void) {
     int n = tokenize(), n_embd = llama_model_n_embd(model);
     if (n < 1 || n > N_BATCH || eval(0, n, true)) return 1;
@@ -144,11 +170,12 @@ static int run_embed(void) {
 
 int main(int argc, char **argv) {
     int n = argc > 3 ? atoi(argv[3]) : 0;
-    if (argc < 3) return fail("usage: text|check|bench|embed MODEL [N]");
+    if (argc < 3) return fail("usage: text|check|bench|odds|embed MODEL [N]");
     if (open_model(argv[2], strcmp(argv[1], "embed") == 0)) return 1;
     if (strcmp(argv[1], "text") == 0) return run_text(n);
     if (strcmp(argv[1], "check") == 0) return run_check(n);
     if (strcmp(argv[1], "bench") == 0) return run_bench(n);
+    if (strcmp(argv[1], "odds") == 0) return run_odds();
     if (strcmp(argv[1], "embed") == 0) return run_embed();
     return fail("unknown mode");
 }
