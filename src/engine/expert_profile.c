@@ -11,16 +11,16 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "model/experts/expert_slots.h"
+#include "model/experts/experts.h"
 
 enum { VERSION = 1, HEAD = 32, WRITE_EACH_S = 600, MAX_BYTES = 64 << 20 };
 static const char MAGIC[8] = {'C', 'H', 'I', 'M', 'E', 'X', 'P', 'R'};
 
 struct expert_profile {
-    const struct expert_slots *slots; /* borrowed */
-    struct expert_uses before, now;   /* n owned: as read from the file; what is written */
+    const struct expert_store *experts; /* borrowed */
+    struct expert_uses before, now;     /* n owned: as read from the file; what is written */
     int32_t n_used;
-    uint64_t n_written; /* uses in the slots' counters when the file was written last */
+    uint64_t n_written; /* uses in the experts' counters when the file was written last */
     char path[4096];
     pthread_t thread;
     bool has_thread;
@@ -80,9 +80,9 @@ int expert_uses_write(const char *path, const struct expert_uses *u, struct err 
 
 /* ---- the profile ---- */
 
-/* Returns the uses in the slots' counters; adds them to the decayed ones that were read, in p->now. */
+/* Returns the uses in the experts' counters; adds them to the decayed ones that were read, in p->now. */
 static uint64_t add_up(struct expert_profile *p) {
-    const uint32_t *own = expert_slots_uses(p->slots);
+    const uint32_t *own = experts_uses(p->experts);
     uint64_t all = 0;
     for (uint32_t il = 0; il < p->now.n_layer; il++) {
         size_t first = (size_t)il * p->now.n_expert;
@@ -125,11 +125,11 @@ static void *profile_thread(void *arg) {
     return NULL;
 }
 
-/* Reads the file and fills the slots with it. A file that is not there or not usable is no failure. */
-static int fill(struct expert_profile *p, struct expert_slots *slots, struct err *e) {
+/* Reads the file and fills the slots or the pool with it. A file that is not there or not usable is no failure. */
+static int fill(struct expert_profile *p, struct err *e) {
     struct err why;
     int rc = expert_uses_read(p->path, &p->before, &why);
-    if (!rc) return expert_slots_fill(slots, p->before.n, e);
+    if (!rc) return experts_fill(p->experts, p->before.n, e);
     if (rc != CHIMERE_ENOENT) log_warn("experts: their uses are not known: %s", why.text);
     return 0;
 }
@@ -145,13 +145,13 @@ static int name_file(struct expert_profile *p, const struct model *m, struct lay
 
 int expert_profile_open(struct expert_profile **out, struct model *m, struct layer_part part,
                         struct err *e) {
-    struct expert_slots *slots = m->weights.experts.slots;
+    const struct expert_store *experts = &m->weights.experts;
     struct err why;
     *out = NULL;
-    if (!slots) return 0;
+    if (!experts_uses(experts)) return 0;
     struct expert_profile *p = mem_zalloc(sizeof *p);
     if (!p) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    *p = (struct expert_profile){.slots = slots, .n_used = m->hp.moe.n_used};
+    *p = (struct expert_profile){.experts = experts, .n_used = m->hp.moe.n_used};
     p->before = p->now =
         (struct expert_uses){m->hash, (uint32_t)m->hp.n_layer, (uint32_t)m->hp.moe.n_expert, NULL};
     pthread_mutex_init(&p->lock, NULL);
@@ -164,7 +164,7 @@ int expert_profile_open(struct expert_profile **out, struct model *m, struct lay
     p->before.n = mem_alloc_array(n_uses(&p->before), sizeof *p->before.n);
     p->now.n = mem_alloc_array(n_uses(&p->now), sizeof *p->now.n);
     int rc = p->before.n && p->now.n ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (!rc) rc = fill(p, slots, e);
+    if (!rc) rc = fill(p, e);
     if (!rc) p->has_thread = !pthread_create(&p->thread, NULL, profile_thread, p);
     if (!rc && !p->has_thread) rc = err_set(e, CHIMERE_ENOMEM, "cannot start a thread");
     if (rc) expert_profile_close(p);

@@ -1,4 +1,5 @@
-/* expert_profile.h: how often the experts in slots were used, kept in a file, so that the next start fills the slots.
+/* expert_profile.h: how often the experts in slots or on disk were used, kept in a file, so that the next start fills
+ * the slots, or in the background the pool.
  *
  * The file is in the user's data folder, in experts/, named by the model's hash and the first of its layers. It is
  * written when the model is closed, and every ten minutes if experts were used; by rename, so that a reader sees the
@@ -13,8 +14,8 @@ enum { EXPERT_PROFILE_HALF = 65536 };
 
 struct expert_profile;
 
-/* Fills the slots of m, before its first batch, and starts the thread that writes the file. m must outlive *out. *out
- * is NULL if m has no experts in slots. */
+/* Fills the slots of m, or begins to fill its pool, before its first batch, and starts the thread that writes the
+ * file. m must outlive *out. *out is NULL if m has no experts in slots or on disk. */
 int expert_profile_open(struct expert_profile **out, struct model *m, struct layer_part part,
                         struct err *e);
 /* Writes the file. The engines of the model are closed already. */

@@ -47,7 +47,7 @@ struct load_params {
     const char *const *loras; /* [n_lora] "FILE" or "FILE:SCALE"; borrowed for the call */
     size_t n_lora;
     bool quiet; /* do not show a progress bar */
-    /* keep a file of how often experts in slots are used, and fill the slots from it (expert_profile.h) */
+    /* keep a file of how often experts in slots or on disk are used, and fill from it (expert_profile.h) */
     bool expert_profile;
 };
 void load_defaults(struct load_params *p);

@@ -225,6 +225,11 @@ struct moe_bias {
     const float *down;      /* [n_expert, n_embd] */
 };
 
+enum moe_pass {
+    MOE_WHOLE,
+    MOE_EARLY, /* only prepares the experts that have a place, and the shared one; adds nothing */
+    MOE_REST,  /* follows MOE_EARLY with the same rows and no op between: adds all experts */
+};
 struct moe_args {
     int32_t n_tok, n_used;
     int32_t n_group, n_group_used; /* n_group below 2: no groups */
@@ -249,6 +254,8 @@ struct moe_args {
     const struct moe_keep *keep; /* [n_tok]; NULL: all are kept */
     /* [n_expert] each expert's index in the stacks, host only; NULL: its number */
     const int32_t *place;
+    enum moe_pass pass;
+    const int32_t *early; /* with MOE_REST: `place` of the MOE_EARLY call */
     /* NULL: gate, up and down are in the device's memory. Otherwise they are in host memory, and the op copies the
      * experts that it needs into the pool's slots, or for more than STEP_MAX_TOK rows into its stage. No biases of
      * experts. */

@@ -2,6 +2,30 @@
 #ifndef CHIMERE_TEST_OPS_MOE_H
 #define CHIMERE_TEST_OPS_MOE_H
 
+/* a: 13 rows whose result is y. Some experts early, whatever is computed early of the rest: the same bits. */
+static void moe_early(struct dev *d, const char *name, struct moe_args a, const float *y) {
+    enum { N_EXPERT = MOE_EXPERTS, N_TOK = 13 };
+    const size_t n = (size_t)a.down->n_out;
+    int32_t place[N_EXPERT], early[N_EXPERT];
+    float *got = floats(n * N_TOK, 0);
+    a.out = got;
+    for (int kind = 0; kind < 3; kind++) { /* none, each third, all */
+        memset(got, 0, sizeof *got * n * N_TOK);
+        for (int e = 0; e < N_EXPERT; e++) {
+            place[e] = e;
+            early[e] = kind == 2 || (kind == 1 && e % 3 == 1) ? e : -1;
+        }
+        a.pass = MOE_EARLY, a.place = early, a.early = NULL;
+        d->ops->moe(d, &a);
+        for (size_t i = 0; i < n * N_TOK; i++) assert_true(got[i] == 0);
+        a.pass = MOE_REST, a.place = place, a.early = early;
+        d->ops->moe(d, &a);
+        check_status(d, name);
+        check_same(got, y, n * N_TOK, "%s moe, some experts early", name);
+    }
+    drop(got);
+}
+
 /* a: 13 rows whose result is y. The choice alone, given back, and its experts in two calls from stacks in another
  * order: the same bits. */
 static void moe_in_parts(struct dev *d, const char *name, struct moe_args a, const float *y) {
@@ -26,6 +50,7 @@ static void moe_in_parts(struct dev *d, const char *name, struct moe_args a, con
     }
     if (strcmp(name, "scalar") == 0) check_near(got, y, n * N_TOK, 1e-6, "%s moe in parts", name);
     else check_same(got, y, n * N_TOK, "%s moe in parts", name);
+    moe_early(d, name, a, y);
     /* other experts, the same weights' rule: the place of each is that of another */
     for (int i = 0; i < (int)n_id; i++) again[i] = N_EXPERT - 1 - ids[i];
     for (int e = 0; e < N_EXPERT; e++) place[e] = N_EXPERT - 1 - e;

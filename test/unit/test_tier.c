@@ -187,6 +187,60 @@ static void a_failed_read_fails_the_batch(void **s) {
     mem_free(got);
 }
 
+/* Waits until the fill has read n experts. */
+static struct tier_stats after_fill(struct bed *b, uint64_t n) {
+    struct tier_stats t = {.n_bytes = 0};
+    uint64_t each = all_experts() / (N_LAYER * N_EXPERT);
+    for (int i = 0; i < 5000 && t.n_bytes < n * each; i++) {
+        usleep(2000);
+        assert_true(experts_stats(&b->m->weights.experts, &t));
+    }
+    return t;
+}
+
+/* The uses of one run fill the pool of the next: fewer misses, the same bits, also if the batch does not wait for it,
+ * or if a read of it fails. */
+static void earlier_uses_fill_the_pool(void **s) {
+    (void)s;
+    enum { USES = N_LAYER * N_EXPERT };
+    uint32_t uses[USES], none[USES] = {0};
+    uint64_t n_cold = 0, pool = all_experts() / 2;
+    float *got = room();
+    for (int kind = 0; kind < 5; kind++) { /* cold, no uses, filled, not waited for, a read fails */
+        struct bed b;
+        struct err e = {0};
+        struct tier_stats t;
+        if (bed_open(&b, path, pool, &e)) fail_msg("%s", e.text);
+        const struct expert_store *x = &b.m->weights.experts;
+        if (kind == 4) reader_fail_nth(20, EIO);
+        if (kind) assert_int_equal(experts_fill(x, kind == 1 ? none : uses, &e), 0);
+        if (kind == 2) {
+            assert_true(experts_stats(x, &t));
+            uint64_t n_slot = t.n_slot;
+            t = after_fill(&b, n_slot);
+            assert_true(t.n_bytes >= n_slot * (all_experts() / USES));
+        }
+        if (kind == 4) { /* of the reads at once, one fails, and no more follow */
+            usleep(200000);
+            reader_fail_nth(0, 0);
+        }
+        if (run_all(&b, got, &e)) fail_msg("%s", e.text);
+        assert_memory_equal(got, all_in_memory, sizeof *got * N_TOK * N_VOCAB);
+        assert_true(experts_stats(x, &t));
+        if (kind == 0) {
+            n_cold = t.n_miss;
+            memcpy(uses, experts_uses(x), sizeof uses);
+            uint64_t sum = 0;
+            for (int i = 0; i < USES; i++) sum += uses[i];
+            assert_int_equal(sum, N_LAYER * N_TOK * (uint64_t)b.m->hp.moe.n_used);
+        }
+        if (kind == 1) assert_int_equal(t.n_miss, n_cold);
+        if (kind == 2) assert_true(t.n_miss < n_cold);
+        bed_close(&b);
+    }
+    mem_free(got);
+}
+
 static void copy_file(const char *to) {
     char command[600];
     snprintf(command, sizeof command, "cp '%s' '%s'", path, to);
@@ -439,6 +493,7 @@ int main(void) {
         cmocka_unit_test(any_pool_gives_the_same_bits),
         cmocka_unit_test(a_pool_that_is_too_small_is_refused),
         cmocka_unit_test(a_failed_read_fails_the_batch),
+        cmocka_unit_test(earlier_uses_fill_the_pool),
         cmocka_unit_test(a_file_that_changes_is_noticed),
         cmocka_unit_test(memory_may_be_short_at_any_point),
         cmocka_unit_test(threads_read_if_io_uring_is_refused),

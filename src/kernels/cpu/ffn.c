@@ -3,7 +3,8 @@
  * A block is a list of tasks: one per expert that has rows, and the shared expert last. Phase 1: units of 16 hidden
  * values, gate and up together. Phase 2: units of 32 outputs; the thread that takes a unit adds all tasks to it, in the
  * order of experts. So no partial result is stored, and the result of a row depends on that row alone, bit for bit. In
- * small batches every thread quantizes and routes all rows itself, which is cheaper than a barrier. */
+ * small batches every thread quantizes and routes all rows itself, which is cheaper than a barrier. MOE_EARLY is phase 1
+ * for some of the experts, and MOE_REST phase 1 for the others and phase 2. */
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -136,6 +137,8 @@ static int group(const struct ffn_job *j, struct cpu_thread *t, const int32_t *i
         struct ffn_task *k = &t->tasks[e];
         int32_t n = k->n_row;
         bool left_out = a->place && a->place[e] < 0;
+        int64_t hidden0 = at;
+        at += n; /* so that hidden rows of MOE_EARLY stay where MOE_REST expects them */
         if (left_out) k->n_row = 0;
         if (!n || left_out) continue;
         *k = no_task;
@@ -146,9 +149,9 @@ static int group(const struct ffn_job *j, struct cpu_thread *t, const int32_t *i
         k->expert = e;
         k->mat = a->place ? a->place[e] : e;
         k->gate_scale = k->down_scale = 1;
-        k->rows = rows + at, k->weights = row_weights + at;
-        k->hidden0 = at;
-        at += n;
+        k->rows = rows + hidden0, k->weights = row_weights + hidden0;
+        k->hidden0 = hidden0;
+        k->has_hidden = a->pass == MOE_REST && a->early[e] >= 0;
     }
     for (int32_t i = 0; i < n_pair; i++) {
         if (ids[i] < 0 || (a->place && a->place[ids[i]] < 0)) continue;
@@ -164,6 +167,7 @@ static int group(const struct ffn_job *j, struct cpu_thread *t, const int32_t *i
     k->gate = a->sh_gate, k->up = a->sh_up, k->down = a->sh_down;
     k->n_row = j->n_tok;
     k->hidden0 = at;
+    k->has_hidden = a->pass == MOE_REST;
     k->gate_scale = k->down_scale = 1;
     k->weights = a->shared_gate_w ? row_weights + at : NULL;
     for (int32_t i = 0; a->shared_gate_w && i < j->n_tok; i++)
@@ -209,14 +213,17 @@ static void up_unit(const struct ffn_job *j, const struct cpu_thread *t, const u
     }
 }
 
+static int64_t n_up_tile(const struct ffn_task *k) {
+    return k->has_hidden ? 0 : repack_n_tile(k->up->n_out);
+}
+
 static void up_phase(struct ffn_job *j, const struct cpu_thread *t, int n_task, const uint8_t *acts,
                      enum act act, int n_thread) {
     int64_t n = 0, at = 0, mine, last;
-    for (int i = 0; i < n_task; i++) n += repack_n_tile(t->tasks[i].up->n_out);
+    for (int i = 0; i < n_task; i++) n += n_up_tile(&t->tasks[i]);
     for (int k = 0; pool_take(&j->next_up, n, n_thread, &mine, &last);)
         for (; mine < last; mine++) {
-            while (mine >= at + repack_n_tile(t->tasks[k].up->n_out))
-                at += repack_n_tile(t->tasks[k++].up->n_out);
+            while (mine >= at + n_up_tile(&t->tasks[k])) at += n_up_tile(&t->tasks[k++]);
             up_unit(j, t, acts, &t->tasks[k], act, (mine - at) * PACK_ROWS);
         }
 }
@@ -280,7 +287,7 @@ static uint8_t *round_hidden(const struct ffn_job *j, const struct cpu_thread *t
 
 static void observe_inputs(const struct ffn_job *j, const struct ffn_task *tasks, int n_task) {
     for (int k = 0; k < n_task; k++)
-        for (int32_t i = 0; i < tasks[k].n_row; i++) {
+        for (int32_t i = 0; i < tasks[k].n_row && !tasks[k].has_hidden; i++) {
             const float *x = j->x + (tasks[k].rows ? tasks[k].rows[i] : i) * j->n_embd;
             cpu_observed(j->c, tasks[k].gate, tasks[k].expert, x, j->n_embd, 1);
             cpu_observed(j->c, tasks[k].up, tasks[k].expert, x, j->n_embd, 1);
@@ -322,6 +329,7 @@ static void ffn_part(void *arg, int ith, int n_thread) {
     int n_task = make_tasks(j, t, ith, n_thread);
     if (ith == 0 && c->observe) observe_inputs(j, t->tasks, n_task);
     up_phase(j, t, n_task, acts, j->moe ? j->moe->act : j->plain.act, n_thread);
+    if (j->moe && j->moe->pass == MOE_EARLY) return;
     pool_barrier(c->pool, ith);
     if (ith == 0 && c->observe)
         for (int k = 0; k < n_task; k++)

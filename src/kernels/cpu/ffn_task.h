@@ -15,6 +15,7 @@ struct ffn_task {
     const float *weights; /* [n_row]; NULL: 1 */
     int32_t n_row;
     int64_t hidden0; /* first hidden row */
+    bool has_hidden; /* the hidden rows are computed already */
     size_t acts0;    /* offset of its quantized hidden rows, in bytes */
 };
 

@@ -198,6 +198,7 @@ static const float *bias_of(const float *bias, int32_t expert, int64_t n) {
 void ref_moe(struct dev *d, const struct moe_args *a) {
     struct ref *r = (struct ref *)d;
     struct room m;
+    if (a->pass == MOE_EARLY) return;
     int64_t n = a->down->n_out, n_expert = a->router->n_out, n_ff = a->up->n_out;
     if (a->sh_up && a->sh_up->n_out > n_ff) n_ff = a->sh_up->n_out;
     if (!ref_begin(r) || !room_take(r, &m, n, n_ff)) return;

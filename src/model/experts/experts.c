@@ -161,10 +161,12 @@ struct disk_run {
     struct moe_args routed; /* without */
 };
 
-static void compute(void *ud, const int32_t *place, bool is_last) {
+static void compute(void *ud, const struct tier_group *g) {
     struct disk_run *r = ud;
-    struct moe_args *a = is_last ? &r->a : &r->routed;
-    a->place = place;
+    struct moe_args *a = g->is_last || g->pass == MOE_EARLY ? &r->a : &r->routed;
+    a->pass = g->pass;
+    a->place = g->place;
+    a->early = g->early;
     r->x->d->ops->moe(r->x->d, a);
 }
 
@@ -233,6 +235,14 @@ void experts_run(struct experts *x, int32_t il, const struct moe_args *a) {
 }
 
 void experts_kept(const struct experts *x, struct experts_kept *out) { *out = x->kept; }
+
+const uint32_t *experts_uses(const struct expert_store *s) {
+    return s->tier ? tier_uses(s->tier) : s->slots ? expert_slots_uses(s->slots) : NULL;
+}
+
+int experts_fill(const struct expert_store *s, const uint32_t *uses, struct err *e) {
+    return s->tier ? tier_fill(s->tier, uses, e) : expert_slots_fill(s->slots, uses, e);
+}
 
 bool experts_stats(const struct expert_store *s, struct tier_stats *out) {
     if (s->tier) tier_stats(s->tier, out);

@@ -82,6 +82,10 @@ void experts_run(struct experts *x, int32_t il, const struct moe_args *a);
 
 /* Counters of experts on disk or in slots since the model was opened; returns false if there are none. Any thread. */
 bool experts_stats(const struct expert_store *s, struct tier_stats *out);
+/* Tokens that used each expert, [n_layer, n_expert], and the fill with the most used ones before the first batch
+ * (expert_slots.h, tier.h). Uses are NULL if no experts are on disk or in slots; then there is nothing to fill. */
+const uint32_t *experts_uses(const struct expert_store *s);
+int experts_fill(const struct expert_store *s, const uint32_t *uses, struct err *e);
 
 /* Experts that routers chose for rows to which keep applied, and those that were kept, since the start. Counted only
  * if the processor computes everything. */

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/reader.h"
 #include "base/thread.h"
@@ -17,6 +18,10 @@ enum {
     N_READER = 16, /* threads: disks reach full speed with 16 requests of some 100 KB */
     MAX_LOADS = 32,
     GROUP = 16, /* experts that a long batch computes at once, while the next are read */
+    /* experts that the fill at the start reads at a time, if no batch has run lately, and between steps */
+    FILL_LOADS = 4,
+    FILL_STEP_LOADS = 1,
+    LATELY_MS = 50,
 };
 /* Each doubling of its use count keeps an expert COUNT_WEIGHT tokens longer. Counts halve in COUNT_HALF tokens. */
 static const double COUNT_WEIGHT = 4, COUNT_HALF = 256;
@@ -48,6 +53,9 @@ struct load {
     struct layer *l;
     int32_t expert, slot, n_left; /* n_left: pieces not processed */
     bool is_used;
+    bool is_fill,
+        is_wanted; /* is_fill: fill_thread waits for it and frees it; is_wanted: a batch needs it */
+    bool has_ended;
     struct reader_piece piece[3];
 };
 
@@ -63,11 +71,20 @@ struct tier {
     int32_t *want,
         /* owned [n_expert]: wanted experts in ascending order; index of each in want, -1: not wanted */
         *rank;
-    int64_t *used_at; /* owned [n_expert]: last token of the batch that uses it */
-    float *uses;      /* owned [n_expert]: in this batch */
-    int32_t *place;   /* owned [n_expert]: for compute */
+    int64_t *used_at;   /* owned [n_expert]: last token of the batch that uses it */
+    float *uses;        /* owned [n_expert]: in this batch */
+    int32_t *place;     /* owned [n_expert]: for compute */
+    int32_t *early;     /* owned [n_expert]: for MOE_EARLY */
+    uint32_t *all_uses; /* owned [n_layer, n_expert]: since the start; read without the lock */
     struct tier_stats stats;
-    struct err err; /* first error of this pass */
+    struct err err;      /* first error of this pass */
+    struct err fill_err; /* of the fill */
+    int64_t ran_ns;      /* end of the last tier_run */
+    bool ran_long;       /* its batch was longer than a step */
+    bool quits;
+    pthread_cond_t wake; /* quits was set */
+    pthread_t filler;
+    bool has_filler;
 
     pthread_mutex_t shown_lock; /* held only briefly, while `lock` is held for a whole layer */
     struct tier_stats shown;    /* stats after the last pass */
@@ -208,6 +225,7 @@ int tier_new(struct tier **out, const struct hparams *hp, const struct gguf *g, 
     *t = (struct tier){.n_expert = hp->moe.n_expert, .n_used = hp->moe.n_used, .d = d};
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->shown_lock, NULL);
+    thread_cond_init(&t->wake);
     t->layers = mem_alloc_array((size_t)n_layer, sizeof *t->layers);
     t->loads = mem_alloc_array(MAX_LOADS, sizeof *t->loads);
     t->want = mem_alloc_array(n, sizeof *t->want);
@@ -215,8 +233,11 @@ int tier_new(struct tier **out, const struct hparams *hp, const struct gguf *g, 
     t->used_at = mem_alloc_array(n, sizeof *t->used_at);
     t->uses = mem_alloc_array(n, sizeof *t->uses);
     t->place = mem_alloc_array(n, sizeof *t->place);
+    t->early = mem_alloc_array(n, sizeof *t->early);
+    t->all_uses = mem_alloc_array((size_t)n_layer * n, sizeof *t->all_uses);
     int rc = 0;
-    if (!t->layers || !t->loads || !t->want || !t->rank || !t->used_at || !t->uses || !t->place)
+    if (!t->layers || !t->loads || !t->want || !t->rank || !t->used_at || !t->uses || !t->place ||
+        !t->early || !t->all_uses)
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory for experts");
     t->n_layer = t->layers ? n_layer : 0;
     for (int32_t il = 0; !rc && il < n_layer; il++)
@@ -240,6 +261,13 @@ int tier_new(struct tier **out, const struct hparams *hp, const struct gguf *g, 
 
 void tier_free(struct tier *t) {
     if (!t) return;
+    if (t->has_filler) {
+        pthread_mutex_lock(&t->lock);
+        t->quits = true;
+        pthread_cond_signal(&t->wake);
+        pthread_mutex_unlock(&t->lock);
+        pthread_join(t->filler, NULL);
+    }
     reader_free(t->reader);
     if (t->pool) t->d->ops->free(t->d, t->pool);
     for (int32_t il = 0; il < t->n_layer; il++) {
@@ -252,6 +280,7 @@ void tier_free(struct tier *t) {
     }
     pthread_mutex_destroy(&t->lock);
     pthread_mutex_destroy(&t->shown_lock);
+    pthread_cond_destroy(&t->wake);
     mem_free(t->layers);
     mem_free(t->loads);
     mem_free(t->want);
@@ -259,6 +288,8 @@ void tier_free(struct tier *t) {
     mem_free(t->used_at);
     mem_free(t->uses);
     mem_free(t->place);
+    mem_free(t->early);
+    mem_free(t->all_uses);
     mem_free(t);
 }
 
@@ -307,17 +338,19 @@ static void start_load(struct tier *t, struct layer *l, struct load *x, int32_t 
     }
 }
 
-/* Called after all pieces are done. After a failure the slot is empty. */
+/* Called after all pieces are done. After a failure the slot is empty, and the batch fails if it needs the expert. */
 static void end_load(struct tier *t, struct load *x) {
     struct layer *l = x->l;
     bool failed = false;
     for (int32_t i = 0; i < l->n_part; i++) {
         if (!x->piece[i].err.code) continue;
+        struct err *e = x->is_fill && !x->is_wanted ? &t->fill_err : &t->err;
         failed = true;
-        if (!t->err.code) t->err = x->piece[i].err;
+        if (!e->code) *e = x->piece[i].err;
     }
     l->load[x->slot] = NULL;
-    x->is_used = false;
+    x->has_ended = true;
+    x->is_used = x->is_fill;
     if (!failed) return;
     l->slot[x->expert] = -1;
     l->expert[x->slot] = -1;
@@ -388,10 +421,11 @@ static void issue(struct tier *t, struct layer *l, int32_t n, int32_t first, int
 
 /* Fills want, rank, used_at and uses; counts hits. Returns the number of wanted experts. */
 static int32_t list_wanted(struct tier *t, struct layer *l, const int32_t *ids, int32_t n_tok) {
+    uint32_t *uses = t->all_uses + (l - t->layers) * t->n_expert;
     int32_t n = 0;
     for (int32_t x = 0; x < t->n_expert; x++) {
         t->rank[x] = -1;
-        t->place[x] = -1;
+        t->place[x] = t->early[x] = -1;
         t->uses[x] = 0;
     }
     for (int32_t i = 0; i < n_tok; i++)
@@ -409,8 +443,13 @@ static int32_t list_wanted(struct tier *t, struct layer *l, const int32_t *ids, 
         l->last[x] = t->used_at[x];
         t->rank[x] = n;
         t->want[n++] = x;
-        if (l->slot[x] >= 0) t->stats.n_hit++;
-        else t->stats.n_miss++;
+        __atomic_fetch_add(&uses[x], (uint32_t)t->uses[x], __ATOMIC_RELAXED);
+        if (is_ready(t, l, x)) {
+            t->stats.n_hit++;
+            continue;
+        }
+        t->stats.n_miss++;
+        if (l->slot[x] >= 0) l->load[l->slot[x]]->is_wanted = true; /* the fill reads it already */
     }
     l->clock += n_tok;
     t->stats.n_pass++;
@@ -430,12 +469,16 @@ static bool await_all(struct tier *t, struct layer *l, int32_t first, int32_t la
     return ok;
 }
 
+static bool is_step(const struct tier *t, const struct layer *l, int32_t n) {
+    return n <= l->n_slot && n <= STEP_MAX_TOK * t->n_used;
+}
+
 /* Returns the end of the group of experts that starts at want[first]. A step computes all experts at once if the
  * layer's slots suffice. A long batch computes GROUP experts, and further ones that are already present. */
 static int32_t group_end(struct tier *t, struct layer *l, int32_t first, int32_t n) {
     int32_t most = l->n_slot / 2 > 0 ? l->n_slot / 2 : 1;
     int32_t each = most < GROUP ? most : GROUP, last = first;
-    if (n <= l->n_slot && n <= STEP_MAX_TOK * t->n_used) return n;
+    if (is_step(t, l, n)) return n;
     while (last < n && last - first < each) last++;
     while (last < n && last - first < most && l->slot[t->want[last]] >= 0 &&
            is_ready(t, l, t->want[last]))
@@ -467,9 +510,29 @@ static bool gather(struct tier *t, struct layer *l, int32_t n, int32_t first, in
     return true;
 }
 
+static int32_t place_of(const struct layer *l, int32_t expert) {
+    return (int32_t)((l->base + (size_t)l->slot[expert] * l->record) / UNIT);
+}
+
+/* Computes those of want[0..n) that are present while the others are read. Returns false if there are no others. */
+static bool compute_early(struct tier *t, struct layer *l, int32_t n,
+                          void (*compute)(void *ud, const struct tier_group *g), void *ud) {
+    const struct tier_group g = {.pass = MOE_EARLY, .place = t->early};
+    int32_t n_ready = 0;
+    for (int32_t r = 0; r < n; r++) {
+        int32_t x = t->want[r], slot = l->slot[x];
+        if (slot < 0 || l->load[slot]) continue;
+        t->early[x] = place_of(l, x);
+        n_ready++;
+    }
+    if (n_ready == n) return false;
+    reader_run(t->reader);
+    compute(ud, &g);
+    return true;
+}
+
 int tier_run(struct tier *t, int32_t il, const int32_t *ids, int32_t n_tok,
-             void (*compute)(void *ud, const int32_t *place, bool is_last), void *ud,
-             struct err *e) {
+             void (*compute)(void *ud, const struct tier_group *g), void *ud, struct err *e) {
     struct layer *l = &t->layers[il];
     pthread_mutex_lock(&t->lock);
     t->err.code = 0;
@@ -477,14 +540,13 @@ int tier_run(struct tier *t, int32_t il, const int32_t *ids, int32_t n_tok,
     while (first < n) {
         issue(t, l, n, first, first, first);
         int32_t last = group_end(t, l, first, n);
+        struct tier_group g = {.place = t->place, .early = t->early, .is_last = last == n};
+        if (is_step(t, l, n) && compute_early(t, l, n, compute, ud)) g.pass = MOE_REST;
         if (!gather(t, l, n, first, last)) break;
-        for (int32_t r = first; r < last; r++) {
-            size_t at = l->base + (size_t)l->slot[t->want[r]] * l->record;
-            t->place[t->want[r]] = (int32_t)(at / UNIT);
-        }
+        for (int32_t r = first; r < last; r++) t->place[t->want[r]] = place_of(l, t->want[r]);
         issue(t, l, n, first, last, last);
         reader_run(t->reader);
-        compute(ud, t->place, last == n);
+        compute(ud, &g);
         for (int32_t r = first; r < last; r++) t->place[t->want[r]] = -1;
         first = last;
     }
@@ -495,6 +557,8 @@ int tier_run(struct tier *t, int32_t il, const int32_t *ids, int32_t n_tok,
         if (t->err.code) *e = t->err;
         else err_set(e, rc, "experts: no slot for one that is needed");
     }
+    t->ran_ns = clock_ns();
+    t->ran_long = n_tok > STEP_MAX_TOK;
     show(t);
     pthread_mutex_unlock(&t->lock);
     return rc;
@@ -509,4 +573,83 @@ void tier_stats(struct tier *t, struct tier_stats *out) {
     out->busy_ns = r.busy_ns;
     out->is_direct = r.is_direct;
     out->is_uring = r.is_uring;
+}
+
+/* ---- filling the pool at the start ---- */
+
+const uint32_t *tier_uses(const struct tier *t) { return t->all_uses; }
+
+/* Returns the most used expert of a layer that is not in the pool; -1: none, or no slot is left for it. */
+static int32_t most_used(const struct tier *t, const struct layer *l) {
+    int32_t best = -1;
+    if (!l->n_free) return -1;
+    for (int32_t x = 0; x < t->n_expert; x++)
+        if (l->slot[x] < 0 && l->count[x] > 0 && (best < 0 || l->count[x] > l->count[best]))
+            best = x;
+    return best;
+}
+
+/* Starts at most n loads, of one expert per layer from *layer on. Returns the number of loads in mine. */
+static int32_t start_fill(struct tier *t, int32_t *layer, struct load **mine, int32_t n) {
+    int32_t n_mine = 0;
+    for (int32_t k = 0; k < t->n_layer && n_mine < n; k++) {
+        struct layer *l = &t->layers[*layer];
+        struct load *x = free_load(t);
+        int32_t expert = most_used(t, l);
+        if (!x) break;
+        *layer = (*layer + 1) % t->n_layer;
+        if (expert < 0) continue;
+        start_load(t, l, x, expert, l->n_slot - l->n_free--);
+        x->is_fill = true;
+        mine[n_mine++] = x;
+    }
+    return n_mine;
+}
+
+/* Waits without the lock, so that batches run meanwhile; they may end a load before. */
+static void end_fill(struct tier *t, struct load *const *mine, int32_t n) {
+    pthread_mutex_unlock(&t->lock);
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t k = 0; k < mine[i]->l->n_part; k++) reader_wait(t->reader, &mine[i]->piece[k]);
+    pthread_mutex_lock(&t->lock);
+    for (int32_t i = 0; i < n; i++) {
+        if (!mine[i]->has_ended) end_load(t, mine[i]);
+        mine[i]->is_used = false;
+    }
+}
+
+static void *fill_thread(void *arg) {
+    struct tier *t = arg;
+    struct load *mine[FILL_LOADS];
+    int32_t layer = 0, n = 1;
+    pthread_mutex_lock(&t->lock);
+    while (!t->quits && n && !t->fill_err.code) {
+        int64_t until = t->ran_ns + LATELY_MS * INT64_C(1000000);
+        bool lately = t->ran_ns && clock_ns() < until;
+        if (lately && t->ran_long) {
+            thread_wait_until(&t->wake, &t->lock, until);
+            continue;
+        }
+        n = start_fill(t, &layer, mine, lately ? FILL_STEP_LOADS : FILL_LOADS);
+        end_fill(t, mine, n);
+        show(t);
+    }
+    if (t->fill_err.code)
+        log_warn("experts: those used most are not read in advance: %s", t->fill_err.text);
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+/* Counts are as if the experts were used on as often as before. */
+int tier_fill(struct tier *t, const uint32_t *uses, struct err *e) {
+    for (int32_t il = 0; il < t->n_layer; il++) {
+        struct layer *l = &t->layers[il];
+        const uint32_t *n = uses + (size_t)il * (size_t)t->n_expert;
+        double sum = 0;
+        for (int32_t x = 0; x < t->n_expert; x++) sum += n[x];
+        for (int32_t x = 0; l->n_part && sum > 0 && x < t->n_expert; x++)
+            l->count[x] = (float)(n[x] / sum * t->n_used * COUNT_HALF / log(2));
+    }
+    t->has_filler = !pthread_create(&t->filler, NULL, fill_thread, t);
+    return t->has_filler ? 0 : err_set(e, CHIMERE_ENOMEM, "cannot start a thread");
 }

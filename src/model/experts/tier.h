@@ -9,6 +9,7 @@
 #ifndef CHIMERE_MODEL_EXPERTS_TIER_H
 #define CHIMERE_MODEL_EXPERTS_TIER_H
 
+#include "kernels/ops.h"
 #include "model/arch/arch.h"
 
 struct err;
@@ -19,7 +20,7 @@ struct tier;
 enum { TIER_MIN_SLOTS = 16 };
 
 struct tier_stats {
-    uint64_t n_hit, n_miss; /* distinct experts per layer and batch: in the pool, or not */
+    uint64_t n_hit, n_miss; /* distinct experts per layer and batch: in the pool, or not yet */
     uint64_t n_pass;        /* layers times batches */
     uint64_t n_bytes;       /* read */
     int64_t wait_ns;        /* time for which computing waited for reads */
@@ -44,12 +45,24 @@ int tier_new(struct tier **out, const struct hparams *hp, const struct gguf *g, 
              struct err *e);
 void tier_free(struct tier *t);
 
-/* Calls `compute` once or more, until it has computed all experts of ids [n_tok, n_used]. `place` is that of moe_args;
- * is_last is set in the last call. An id of -1 counts as its column number, a lower one is skipped. After a
- * failure the rest is not computed. */
+/* What to compute: pass, place and early as in moe_args. */
+struct tier_group {
+    enum moe_pass pass;
+    const int32_t *place, *early; /* views */
+    bool is_last;
+};
+/* Calls `compute` once or more, until it has computed all experts of ids [n_tok, n_used]: a long batch in groups, a
+ * step at once, or if experts are missing, those present early. An id of -1 counts as its column number, a lower one is
+ * skipped. After a failure the rest is not computed. */
 int tier_run(struct tier *t, int32_t il, const int32_t *ids, int32_t n_tok,
-             void (*compute)(void *ud, const int32_t *place, bool is_last), void *ud,
-             struct err *e);
+             void (*compute)(void *ud, const struct tier_group *g), void *ud, struct err *e);
+
+/* Tokens that used each expert of each layer since tier_new, [n_layer, n_expert]. Changes while batches run. */
+const uint32_t *tier_uses(const struct tier *t);
+/* Starts a thread that reads the most used experts of earlier runs into slots that no batch has filled yet. It stops
+ * when there are none, or when a read fails, and leaves the disk to long batches. uses: as tier_uses. Once per tier,
+ * before its first batch. */
+int tier_fill(struct tier *t, const uint32_t *uses, struct err *e);
 
 void tier_stats(struct tier *t, struct tier_stats *out);
 /* Bytes of an expert's record in the pool; part: the layer's gate, up and down in the file's form. */
