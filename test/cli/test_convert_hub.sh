@@ -64,7 +64,7 @@ want.update({"license.name": "tiny-licence", "license.link": "https://example.or
     "tags": ["small", "test", "text-generation"], "base_model.count": 1, "base_model.0.name": "Big-7B",
     "base_model.0.organization": "they", "base_model.0.repo_url": "https://huggingface.co/they/Big-7B",
     "dataset.count": 1, "dataset.0.name": "text", "dataset.0.organization": "some",
-    "dataset.0.repo_url": "https://huggingface.co/datasets/some/text"})
+    "dataset.0.repo_url": "https://huggingface.co/datasets/some/text", "file_type": 0})
 got = {k[8:]: v for k, v in keys.items() if k.startswith("general.")}
 size = got.pop("size_label")
 assert size.endswith("K") and 50 < float(size[:-1]) < 500, size
