@@ -170,10 +170,13 @@ else
     echo "no lost card: LD_PRELOAD has no effect on a build with sanitizers"
 fi
 faults=()
-# a state that one split has saved serves the next one
+# a state that one split has saved serves the next one, and an n-gram table adds to its logits
 text=$(for i in $(seq 40); do printf 'Number %s. ' "$i"; done)
+for _ in $(seq 200); do echo 'The muscles of the otter are the muscles of the badger.'; done >otter.txt
+mkdir tables
+"$CHIMERE" engram build -m nano -o tables/otter.engram otter.txt >/dev/null 2>&1 || fail 'no n-gram table'
 for split in none layer tensor none; do
-    start --gpus cpu,cpu --split $split --state-dir kept
+    start --gpus cpu,cpu --split $split --state-dir kept --engram-dir tables
     answer=$(jq -n --arg t "$text" '{messages: [{role: "user", content: $t}], temperature: 0, max_tokens: 12}' |
         curl -sf "$url/v1/chat/completions" -d @-)
     jq -r '.choices[0].message.content' <<<"$answer" >"kept.$split"
@@ -181,6 +184,9 @@ for split in none layer tensor none; do
     [ ! -s kept.first ] || [ "$n" -ge 64 ] || fail "--split $split used nothing of a saved state: $answer"
     [ -s kept.first ] || cp "kept.$split" kept.first
     cmp kept.first "kept.$split" || fail "--split $split with a saved state says something else"
+    curl -sf "$url/v1/completions" -d '{"prompt": "The muscles of the", "temperature": 0, "max_tokens": 8,
+        "engram": {"tables": ["otter"], "alpha": 1}}' | jq -r '.choices[0].text' >table
+    grep -q 'otter are the muscles' table || fail "--split $split does not read the table: $(cat table)"
     stop
 done
 # after a restart, a card that does not answer is left out
