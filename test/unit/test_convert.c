@@ -580,6 +580,42 @@ static void marks_of_an_encoder_are_its_tokenizers(void **state) {
     gguf_close(g);
 }
 
+#define MODULE(type, path)                                                                         \
+    "{\"type\":\"sentence_transformers.models." type "\",\"path\":\"" path "\"}"
+
+/* What follows the transformer is computed, or refused by its name; a path stays in the folder. */
+static void modules_that_are_not_computed_are_refused(void **state) {
+    (void)state;
+    new_folder();
+    make_folder("bert", &(struct store){.dtype = "F32"});
+    use_tokenizer("wordpiece");
+    write_text("hf/modules.json", "[" MODULE("Transformer", "") "," MODULE("CNN", "1") "]");
+    refused("got 'sentence_transformers.models.CNN'");
+    write_text("hf/modules.json", "[" MODULE("Normalize", "1") "," MODULE("Pooling", "2") "]");
+    refused("in this order, got 'sentence_transformers.models.Pooling'");
+    static const char *const paths[] = {"../2_Dense", ".", "a/b", ""};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "[" MODULE("Dense", "%s") "]", paths[i]);
+        write_text("hf/modules.json", text);
+        refused("modules.json: path: expected a folder beside it");
+    }
+    write_text("hf/modules.json", "[" MODULE("Dense", "2_Dense") "]");
+    refused("2_Dense/config.json");
+    assert_int_equal(mkdir(at("hf/2_Dense"), 0700), 0);
+    write_text("hf/2_Dense/config.json", "{\"in_features\":-1,\"out_features\":8}");
+    refused("in_features or out_features: expected 1 to");
+    write_text("hf/2_Dense/config.json", "{\"in_features\":64,\"out_features\":8,"
+                                         "\"activation_function\":\"torch.nn.ReLU\"}");
+    refused("expected Identity or Tanh");
+    write_text("hf/2_Dense/config.json", "{\"in_features\":64,\"out_features\":8}");
+    refused("2_Dense/model.safetensors");
+    write_text("hf/modules.json", "{\"type\":[1");
+    refused("modules.json");
+    write_text("hf/modules.json", "[" MODULE("Transformer", "") "," MODULE("Pooling", "1") "]");
+    convert(NULL);
+}
+
 /* The tokenizer appends a token that ends no answer, and pooling takes its vector: Qwen3-Embedding. */
 static void last_token_is_pooled(void **state) {
     (void)state;
@@ -858,6 +894,7 @@ int main(void) {
         cmocka_unit_test(experts_of_gpt_oss_keep_their_values),
         cmocka_unit_test(recommended_sampling_is_carried),
         cmocka_unit_test(marks_of_an_encoder_are_its_tokenizers),
+        cmocka_unit_test(modules_that_are_not_computed_are_refused),
         cmocka_unit_test(last_token_is_pooled),
         cmocka_unit_test(what_cannot_be_kept_is_refused),
         cmocka_unit_test(unknown_fields_are_refused),
