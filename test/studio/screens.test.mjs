@@ -210,8 +210,11 @@ test("models: where the experts of a mixture will be, before it is loaded", asyn
 
 test("documents are listed by pages", async () => {
     for (let i = 0; i < 205; i++) await fetch(`${server.url}/chimere/v1/documents?name=page-${String(i).padStart(3, "0")}.txt&collection=many`, { method: "POST", body: `Text number ${i}.` });
+    await fetch(`${server.url}/chimere/v1/documents?name=z.txt&collection=of-the-last-page`, { method: "POST", body: "The end." });
     const { page } = await open(`${server.url}/#/knowledge`);
     await page.getByRole("heading", { name: "Documents kept: 200+" }).waitFor();
+    await page.getByRole("option", { name: "of-the-last-page" }).waitFor({ state: "attached" });
+    assert.equal(await page.getByRole("option", { name: "many", exact: true }).count(), 1);
     await page.getByRole("button", { name: "Show more" }).click();
     const all = (await (await fetch(`${server.url}/chimere/v1/documents`)).json()).data.length;
     await page.getByRole("heading", { name: `Documents kept: ${all}`, exact: true }).waitFor();

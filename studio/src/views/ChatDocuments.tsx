@@ -1,17 +1,16 @@
 // ChatDocuments.tsx: the documents of this conversation, and which documents its answers read.
 import { useEffect, useState } from "preact/hooks";
 import { t } from "../i18n";
-import { maybe } from "../lib/api";
 import { begin, chat, current, failed, model, setChat } from "../lib/state";
 import { Dialog } from "./Dialog";
-import { Documents, type Doc } from "./Documents";
+import { collections, Documents } from "./Documents";
 
 export default function ChatDocuments({ close }: { close: () => void }) {
     const own = current.value ? `chat:${current.value.id}` : null;
     const read = chat.value.collection;
     const [names, setNames] = useState<string[]>([]);
     useEffect(() => {
-        maybe<{ data: Doc[] }>("/chimere/v1/documents").then((x) => setNames([...new Set(x?.data.map((d) => d.collection))]), failed);
+        collections().then(setNames, failed);
     }, []);
     // A conversation with documents reads them, until the user says otherwise.
     const target = async () => {

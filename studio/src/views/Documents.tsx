@@ -31,7 +31,20 @@ interface Hit {
     score: number;
 }
 const DOCS = 200; // on one page
+const MOST_COLLECTIONS = 100; // to choose from
 const query = (values: Record<string, string>) => new URLSearchParams(values).toString();
+
+// Names of all collections that the key reads: one document of each, then on to the first of the next one.
+export async function collections(): Promise<string[]> {
+    const names: string[] = [];
+    while (names.length < MOST_COLLECTIONS) {
+        const from: Record<string, string> = names.length ? { after: `${names[names.length - 1]}\t\u{10ffff}` } : {};
+        const next = (await maybe<Docs>(`/chimere/v1/documents?${query({ limit: "1", ...from })}`))?.data[0];
+        if (!next) break;
+        names.push(next.collection);
+    }
+    return names;
+}
 
 function Add({ target, done }: { target: () => Promise<string>; done: () => void }) {
     const picker = useRef<HTMLInputElement>(null);
@@ -145,7 +158,7 @@ function Search({ collection }: { collection: string }) {
 
 // collection: "": all that the key reads; null: there is none yet. target: which one a file is added to. changed: after
 // each reading. emptied: after the last document was deleted.
-export function Documents({ collection, target, changed, emptied }: { collection: string | null; target: () => Promise<string>; changed?: (list: Doc[]) => void; emptied?: () => void }) {
+export function Documents({ collection, target, changed, emptied }: { collection: string | null; target: () => Promise<string>; changed?: () => void; emptied?: () => void }) {
     const [docs, setDocs] = useState<Docs | null | undefined>(undefined);
     const wanted = useRef(collection);
     wanted.current = collection;
@@ -160,7 +173,7 @@ export function Documents({ collection, target, changed, emptied }: { collection
             const list = await read();
             if (of !== wanted.current) return null;
             setDocs(list);
-            if (list) changed?.(list.data);
+            if (list) changed?.();
             return list;
         } catch (e) {
             failed(e);

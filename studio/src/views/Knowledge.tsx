@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { number, t, when } from "../i18n";
 import { maybe, post, remove } from "../lib/api";
 import { current, failed } from "../lib/state";
-import { Documents } from "./Documents";
+import { collections, Documents } from "./Documents";
 import { Engram } from "./Engram";
 import { IconButton } from "./icons";
 import { Screen } from "./Screen";
@@ -138,7 +138,7 @@ function Library() {
                 <button type="submit" class="button">{t("docs.make")}</button>
             </form>
             <p class="quiet">{t("docs.private")}</p>
-            <Documents collection={at} target={async () => at} changed={(list) => at || setKnown([...new Set(list.map((d) => d.collection))])} />
+            <Documents collection={at} target={async () => at} changed={() => void collections().then(setKnown, failed)} />
         </>
     );
 }
