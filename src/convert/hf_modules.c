@@ -67,8 +67,7 @@ static int add_dense(struct hf *h, const json_t *module, struct err *e) {
     snprintf(row, sizeof row, "dense_%d.weight", i + 2);
     if (h->dense[1].folder[0] || !has_rows(h, row))
         return err_set(e, CHIMERE_EUNSUPPORTED,
-                       "modules.json: expected at most %d of Dense in a %s "
-                       "model, got more",
+                       "modules.json: expected at most %d of Dense in a %s model, got more",
                        has_rows(h, row) ? MAX_DENSE : 0, h->arch->name);
     if (!folder || !folder[0] || strlen(folder) >= sizeof h->dense[i].folder ||
         strchr(folder, '/') || folder[0] == '.')

@@ -17,8 +17,8 @@ void bench_card_free(struct bench_card_runs *r);
 /* The largest number of multiprocessors of a run. */
 int32_t bench_card_sms(const struct bench_card_runs *r);
 
-/* For each number of sequences and each prompt: the prediction for the card, and as a check what the model says of the runs here.
- * Prints, or appends objects to array if it is not NULL. */
+/* For each number of sequences and each prompt: the prediction for the card, and as a check what the model says of the
+ * runs here. Prints, or appends objects to array if it is not NULL. */
 void bench_card_print(const struct bench_card_runs *r, const struct ramp_card *here,
                       const struct ramp_card *card, json_t *array);
 
