@@ -53,8 +53,8 @@ struct load {
     struct layer *l;
     int32_t expert, slot, n_left; /* n_left: pieces not processed */
     bool is_used;
-    bool is_fill,
-        is_wanted; /* is_fill: fill_thread waits for it and frees it; is_wanted: a batch needs it */
+    bool is_fill;   /* fill_thread waits for it and frees it */
+    bool is_wanted; /* a batch needs it */
     bool has_ended;
     struct reader_piece piece[3];
 };
