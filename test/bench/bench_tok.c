@@ -85,8 +85,7 @@ static double rate(const struct tok *t, const char *text, size_t n) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const names[] = {"gpt-2",  "llama-bpe", "qwen2",
-                                        "qwen35", "llama-spm", "bert-bge"};
+    static const char *const names[] = {"gpt-2", "llama-bpe", "qwen2", "llama-spm", "bert-bge"};
     static const char *const english[] = {"LICENSE", "README.md", "ARCHITECTURE.md",
                                           "CONTRIBUTING.md", NULL};
     static const char *const code[] = {"src/text/tok/tok.c", "src/text/tok/tok_merge.c",
