@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """manifests.py VERSION SUMS URL FOLDER: what package managers need to fetch a release from URL, by the hashes of SHA256SUMS.
 
-Homebrew and Nix for the tarball of Linux, winget and Scoop for the zip of Windows; without such a file, not written.
+Homebrew and Nix for a tarball of Linux, the portable one if it was made, because it runs with the oldest glibc; winget and
+Scoop for the zip of Windows; without such a file, not written.
 """
 import json
 import re
@@ -77,14 +78,16 @@ def scoop(row):
                        "shortcuts": [["start.bat", "Chimere"]]}, indent=4) + "\n"
 
 
-FILES = (("homebrew/chimere.rb", r"linux-x86_64\.tar\.gz$", BREW), ("nix/chimere.nix", r"linux-x86_64\.tar\.gz$", NIX),
-         ("winget/Chimere.Chimere.yaml", r"windows-x86_64\.zip$", WINGET), ("scoop/chimere.json", r"windows-x86_64\.zip$", scoop))
+LINUX = (r"linux-x86_64-glibc[0-9.]+\.tar\.gz$", r"linux-x86_64\.tar\.gz$")
+WINDOWS = (r"windows-x86_64\.zip$",)
+FILES = (("homebrew/chimere.rb", LINUX, BREW), ("nix/chimere.nix", LINUX, NIX),
+         ("winget/Chimere.Chimere.yaml", WINDOWS, WINGET), ("scoop/chimere.json", WINDOWS, scoop))
 
 
 def main(version, sums, url, folder):
     hashes = dict(reversed(line.split()) for line in Path(sums).read_text().splitlines())
-    for path, pattern, form in FILES:
-        name = next((n for n in hashes if re.search(pattern, n)), None)
+    for path, patterns, form in FILES:
+        name = next((n for pattern in patterns for n in hashes if re.search(pattern, n)), None)
         if not name:
             continue
         row = {"version": version, "summary": SUMMARY, "home": url, "url": f"{url}/{name}", "sha": hashes[name],
