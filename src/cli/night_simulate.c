@@ -13,7 +13,7 @@ static double real(const json_t *o, const char *key) {
 }
 
 static void print_compare(const char *name, const json_t *row) {
-    printf("  %-12s %5.0f items: %5.1f %% to %5.1f %%, p %.4f\n", name, real(row, "n"),
+    printf("  %-14s %5.0f items: %5.1f %% to %5.1f %%, p %.4f\n", name, real(row, "n"),
            100 * real(row, "a"), 100 * real(row, "b"), real(row, "p"));
 }
 
@@ -37,6 +37,14 @@ static void print_report(const json_t *r) {
     print_skills(json_object_get(r, "suites"));
     print_compare("all", json_object_get(json_object_get(r, "suites"), "total"));
     printf("%.0f skills are significantly worse (one-sided p < 0.05, Holm)\n", real(r, "n_down"));
+}
+
+/* chimere-nano speaks English only; a French user of it would measure nothing. */
+static int languages_of(const struct cfg *c, const char *model, int32_t *n, struct err *e) {
+    const char *list = cfg_str(c, "languages");
+    *n = list ? strcmp(list, "en,fr") == 0 ? 2 : 1 : strstr(model, "chimere-mini") ? 2 : 1;
+    if (!list || *n == 2 || !strcmp(list, "en")) return 0;
+    return err_set(e, CHIMERE_EINVAL, "languages: expected en or en,fr, got %.40s", list);
 }
 
 static int simulate(const struct cfg *c, const struct night_params *ask, struct chat_rig *rig,
@@ -66,7 +74,8 @@ static int simulate(const struct cfg *c, const struct night_params *ask, struct 
                                     .n_seq = (int32_t)cfg_int(c, "parallel"),
                                     .encode = night_encode,
                                     .ud = rig};
-    int rc = engram_args_duration("budget", cfg_str(c, "budget"), &p.budget_s, e);
+    int rc = languages_of(c, rig->m->name, &p.languages, e);
+    if (!rc) rc = engram_args_duration("budget", cfg_str(c, "budget"), &p.budget_s, e);
     if (!rc) rc = simulate_week(&report, cfg_str(c, "night-dir"), &host, &p, e);
     if (rc) return rc;
     if (!cfg_bool(c, "json")) print_report(report);

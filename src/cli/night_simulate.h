@@ -12,6 +12,7 @@
     {"questions", 0, CFG_INT, "N", "300", 1, SIMULATE_MAX_QUESTIONS, NULL, "simulate: questions per day"}, \
     {"users", 0, CFG_INT, "N", "10", 1, 1000, NULL, "simulate: users"}, \
     {"facts", 0, CFG_INT, "N", "60", 4, SIMULATE_MAX_FACTS, NULL, "simulate: facts of the users' world"}, \
+    {"languages", 0, CFG_STR, "LIST", NULL, 0, 0, NULL, "simulate: en, or en,fr: every second user speaks French (default: en,fr for chimere-mini, else en)"}, \
     {"feedback", 0, CFG_FLOAT, "SHARE", "0.2", 0, 1, NULL, "simulate: share of the answers that users rate"}, \
     {"wrong", 0, CFG_FLOAT, "SHARE", "0.1", 0, 1, NULL, "simulate: share of these ratings that are wrong"}, \
     {"all-items", 0, CFG_INT, "N", "118", 1, EVAL_MAX_ITEMS, NULL, "simulate: items of each skill that compare the week"}, \

@@ -55,3 +55,15 @@ assert 2 * night["hostile"]["reversed"] > night["hostile"]["questions"] >= 12 an
 for part in ("facts", "tool"):
     assert enemies["days"][2][part] >= enemies["days"][1][part] - 0.1, enemies["days"]
 PY
+
+# every second user of chimere-mini asks and is answered in French; an English model has no such users
+refuses 2 'expected en or en,fr, got de' week --days 1 --languages de --night-dir german
+"$CHIMERE" night simulate -m mini -q --json --days 1 --questions 16 --facts 6 --steps engram --suite-items 1 --all-items 1 --night-dir french >french.json
+python3 - <<'PY'
+import json, sqlite3
+skills = {row["skill"] for row in json.load(open("french.json"))["exam"]["skills"]}
+assert {"facts", "style", "style (French)"} <= skills, skills
+assert not any("French" in row["skill"] for row in json.load(open("one.json"))["exam"]["skills"])
+rows = sqlite3.connect("french/day.db").execute("SELECT question, owner FROM quality").fetchall()
+assert rows and all(int(owner[-2:]) % 2 == question.endswith(" ?") for question, owner in rows), rows
+PY

@@ -91,6 +91,7 @@ static int ask(struct week *w, int day, struct asked *v, json_t *items, struct e
         v[i] = (struct asked){.fact = (int32_t)rng_below(&w->rng, (uint64_t)w->world.n),
                               .user = (int32_t)rng_below(&w->rng, (uint64_t)w->p->users),
                               .form = (int)rng_below(&w->rng, WORLD_N_FORM)};
+        v[i].fact = world_fact_of(&w->world, v[i].fact, v[i].user);
         snprintf(id, sizeof id, "d%d-%d", day, i);
         if (json_array_append_new(items, world_item(&w->world, id, v[i].fact, v[i].form, false)))
             return no_memory(e);
@@ -172,7 +173,7 @@ static int live_day(struct week *w, int day, double *share, struct err *e) {
         bool right = json_is_true(json_object_get(row, "right"));
         const char *text = json_string_value(json_object_get(row, "text"));
         n_right += right;
-        right &= text && strstr(text, w->world.style);
+        right &= text && strstr(text, world_style(&w->world, v[i].fact));
         if (!rc) rc = put_answer(w, day, (int32_t)i, &v[i], text ? text : "", right, e);
     }
     if (!rc && is_attack(w, day)) rc = attack(w, day, e);
@@ -217,23 +218,35 @@ static double score_of(const json_t *run, const char *skill) {
     return 0;
 }
 
+/* Adds the scores of the skills of the exam to a day's row, and to the line about it. */
+static void add_scores(const struct week *w, const json_t *run, json_t *row, char *line,
+                       size_t size) {
+    static const char *const skills[] = {"facts",          "style",          "tool",
+                                         "facts (French)", "style (French)", "tool (French)"};
+    size_t n = strlen(line), n_skill = w->p->languages > 1 ? 6 : 3;
+    for (size_t i = 0; i < n_skill; i++) {
+        double score = score_of(run, skills[i]);
+        json_object_set_new(row, skills[i], json_real(score));
+        if (n < size)
+            n += (size_t)snprintf(line + n, size - n, "%s %s %.0f %%", i ? "," : "", skills[i],
+                                  100 * score);
+    }
+}
+
 static int add_day(const struct week *w, int day, double share, const json_t *record, json_t *days,
                    json_t **run, struct err *e) {
-    char line[160];
+    char line[256];
     int rc = answer(w, w->exam, NULL, run, e);
     if (rc) return rc;
-    json_t *row = json_pack("{s:i,s:f,s:f,s:f,s:f}", "day", day, "right", share, "facts",
-                            score_of(*run, "facts"), "style", score_of(*run, "style"), "tool",
-                            score_of(*run, "tool"));
+    json_t *row = json_pack("{s:i,s:f}", "day", day, "right", share);
+    snprintf(line, sizeof line, "day %d: %.0f %% right; exam:", day, 100 * share);
+    add_scores(w, *run, row, line, sizeof line);
     if (record && row) {
         json_object_set(row, "promoted", json_object_get(record, "promoted"));
         json_object_set(row, "read", json_object_get(record, "read"));
         json_object_set(row, "steps", json_object_get(record, "steps"));
+        json_object_set(row, "hostile", json_object_get(record, "hostile")); /* NULL: honest */
     }
-    snprintf(line, sizeof line,
-             "day %d: %.0f %% right; exam: facts %.0f %%, style %.0f %%, tool %.0f %%", day,
-             100 * share, 100 * score_of(*run, "facts"), 100 * score_of(*run, "style"),
-             100 * score_of(*run, "tool"));
     say(w, line);
     return json_array_append_new(days, row) ? no_memory(e) : 0;
 }
@@ -325,7 +338,7 @@ int simulate_week(json_t **report, const char *dir, const struct night_host *hos
     int rc = file_mkdirs(dir, e);
     if (!rc) rc = store_open(&store, path, e);
     w.host.store = store;
-    if (!rc) rc = world_make(&w.world, p->facts, p->seed + 1, e);
+    if (!rc) rc = world_make(&w.world, p->facts, p->languages, p->seed + 1, e);
     if (!rc) rc = make_exam(&w, e);
     json_t *out =
         rc ? NULL : json_pack("{s:I,s:s}", "seed", (json_int_t)p->seed, "model", host->model->name);

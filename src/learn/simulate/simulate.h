@@ -17,6 +17,7 @@ enum { SIMULATE_MAX_DAYS = 31, SIMULATE_MAX_QUESTIONS = 2000, SIMULATE_MAX_FACTS
 struct simulate_params {
     uint64_t seed;
     int32_t days, questions, users, facts;
+    int32_t languages;      /* 1: English; 2: every second user asks and is answered in French */
     double feedback, wrong; /* shares: of answers that are rated, of these ratings that are wrong */
     int32_t poison_from;    /* the first day of the attack; 0: none */
     double hostile;         /* share of users who then always rate and correct wrongly */
@@ -33,7 +34,7 @@ struct simulate_params {
 };
 
 /* Runs the week in a new folder `dir`, with its own store and nights; host->store is not used. *report: a new
- * reference to {"seed", "days": [{"day", "facts", "style", "tool", "right", "n", "promoted", "steps"}], "exam": compare,
+ * reference to {"seed", "days": [{"day", "right", SKILL of the exam: score, "promoted", "read", "steps"}], "exam": compare,
  * "suites": compare, "n_down": skills that are significantly worse, "ablation": {STEP: compare}}, where compare is as
  * in eval/harness.h. CHIMERE_EINVAL: the folder exists. */
 int simulate_week(json_t **report, const char *dir, const struct night_host *host,

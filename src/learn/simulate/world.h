@@ -1,4 +1,5 @@
-/* world.h: the invented world of simulate.h: facts, questions about them, and the answers that users like. */
+/* world.h: the invented world of simulate.h: facts, questions about them, and the answers that users like. In a world of
+ * two languages, the facts take turns: a fact is asked for, and told, in one language only. */
 #ifndef CHIMERE_LEARN_SIMULATE_WORLD_H
 #define CHIMERE_LEARN_SIMULATE_WORLD_H
 
@@ -11,22 +12,29 @@
 
 enum {
     WORLD_N_FORM = 3 /* forms of a question that users use */,
-    WORLD_EXAM = 3 /* form of the exam */
+    WORLD_EXAM = 3 /* form of the exam */,
+    WORLD_MAX_LANGUAGES = 2 /* English, French */
 };
 enum { WORLD_MAX_TEXT = 256 };
 
 struct world_fact {
     char name[24], value[24], lie[24]; /* lie: a wrong value */
-    int kind;
+    int kind, language;
 };
 struct world {
     struct world_fact *v; /* owned */
     int32_t n;
-    char style[24]; /* how the users like answers to end */
+    int n_language;
+    char style[WORLD_MAX_LANGUAGES][24]; /* how the users of a language like answers to end */
 };
 
-int world_make(struct world *w, int32_t n, uint64_t seed, struct err *e);
+/* n_language: 1 .. WORLD_MAX_LANGUAGES. The facts of a world of one language do not depend on it. */
+int world_make(struct world *w, int32_t n, int n_language, uint64_t seed, struct err *e);
 void world_fini(struct world *w);
+/* Returns a fact near `fact` in the language of a user; users take turns too. */
+int32_t world_fact_of(const struct world *w, int32_t fact, int32_t user);
+/* The ending that users of the fact's language like. */
+const char *world_style(const struct world *w, int32_t fact);
 /* form: 0 .. WORLD_N_FORM - 1, or WORLD_EXAM. */
 void world_question(const struct world *w, int32_t fact, int form, char out[WORLD_MAX_TEXT]);
 /* The answer that users like, or a lie in the same form. */
