@@ -49,6 +49,13 @@ double gate_fisher(int64_t bad_a, int64_t n_a, int64_t bad_b, int64_t n_b) {
     return p < 1 ? p : 1;
 }
 
+double gate_binomial(int64_t k, int64_t n, double share) {
+    double p = 0;
+    for (int64_t i = k; i <= n; i++)
+        p += exp(log_choose(n, i) + (double)i * log(share) + (double)(n - i) * log1p(-share));
+    return p < 1 ? p : 1;
+}
+
 double gate_detectable(double error, double alpha) {
     return error * (z_above(alpha) + z_above(1 - POWER));
 }

@@ -18,6 +18,8 @@ void gate_holm(const double *p, size_t n, double alpha, double *limits, bool *pa
 /* Returns the probability, by Fisher's exact test, of at least bad_a of n_a in the first group, if both groups have the
  * same share of bad ones: bad_a + bad_b of n_a + n_b. */
 double gate_fisher(int64_t bad_a, int64_t n_a, int64_t bad_b, int64_t n_b);
+/* Returns the probability of at least k of n, each with probability share, 0 < share < 1. */
+double gate_binomial(int64_t k, int64_t n, double share);
 /* Returns the gain that would be detected at level alpha (one-sided) in four of five nights. error: standard error
  * of the mean difference. */
 double gate_detectable(double error, double alpha);

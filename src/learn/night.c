@@ -18,13 +18,13 @@
 #include "learn/step/arm.h"
 #include "learn/gate.h"
 #include "learn/step/night_step.h"
+#include "learn/data/hostile.h"
 #include "learn/data/judge.h"
 #include "learn/data/own.h"
 #include "learn/trial.h"
 #include "learn/data/votes.h"
 
-/* hidden times; least questions that users rated again before a day can count as hostile */
-enum { MAX_HIDDEN = 366, LEAST_REVERSALS = 12 };
+enum { MAX_HIDDEN = 366 /* times of hostile days */ };
 enum { MAX_STEPS = 16, MAX_PROMPT = FZOO_MAX_TOKENS / 2 };
 enum { METER_NS = 100000000 }; /* time between two readings of the energy counters */
 #define P_DOWN 0.10 /* if a skill gets worse with a p below this, the promotion is refused */
@@ -658,59 +658,76 @@ static int end_trial(struct night *x, struct err *e) {
     return rc;
 }
 
-/* Returns the times that earlier nights hid, from the newest record, in *v, owned; and when that night began. */
-static int hidden_times(const struct night *x, struct learn_span **v, size_t *n, int64_t *since_ms,
-                        struct err *e) {
+/* Times whose answers a night does not read. */
+struct hiding {
+    struct learn_span *v; /* owned [MAX_HIDDEN + 1] */
+    size_t n;
+    int64_t
+        since_ms; /* ratings since then are tested: of the last night, or of the one that held them back */
+    int look; /* the number of this test of these ratings */
+};
+
+/* Loads what the newest record hides, and what it held back. */
+static int hidden_times(const struct night *x, struct hiding *h, struct err *e) {
     json_t *last = NULL, *row;
     size_t i;
-    *n = 0;
-    *since_ms = 0;
-    *v = mem_alloc_array(MAX_HIDDEN + 1, sizeof **v);
-    int rc = *v ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    *h = (struct hiding){.v = mem_alloc_array(MAX_HIDDEN + 1, sizeof *h->v), .look = 1};
+    int rc = h->v ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && nights_last(x->nights))
         rc = nights_read(x->nights, nights_last(x->nights), &last, e);
-    json_array_foreach(json_object_get(last, "hidden"), i, row) if (*n < MAX_HIDDEN)(*v)[(*n)++] =
-        (struct learn_span){json_integer_value(json_array_get(row, 0)),
-                            json_integer_value(json_array_get(row, 1))};
-    *since_ms = 1000 * json_integer_value(json_object_get(last, "at"));
+    json_array_foreach(json_object_get(last, "hidden"), i, row) {
+        if (h->n == MAX_HIDDEN) break;
+        h->v[h->n++] = (struct learn_span){json_integer_value(json_array_get(row, 0)),
+                                           json_integer_value(json_array_get(row, 1))};
+    }
+    const json_t *held = json_object_get(last, "held_back");
+    h->since_ms = 1000 * json_integer_value(json_object_get(last, "at"));
+    if (held) h->since_ms = json_integer_value(json_object_get(held, "since_ms"));
+    h->look += held != NULL;
     json_decref(last);
     return rc;
 }
 
-/* Returns true if most of the answers that users accepted before are rejected since the last night. Honest users change
- * their mind about some; hostile ones about most. */
-static bool is_hostile(const struct night *x, int64_t since_ms, json_t *record) {
+/* Tests whether users reverse more of their earlier verdicts than honest users do, and records the figures. */
+static enum hostile_verdict test_day(const struct night *x, const struct hiding *h,
+                                     json_t *record) {
+    static const char *const keys[] = {"reversals", "held_back", "hostile"};
     size_t n = 0, n_reversed = 0;
-    if (since_ms > 0) votes_reversals(x->day.votes, since_ms, &n, &n_reversed);
-    bool is = n >= LEAST_REVERSALS && 2 * n_reversed > n;
-    if (is)
-        json_object_set_new(
-            record, "hostile",
-            json_pack("{s:I,s:I}", "questions", (json_int_t)n, "reversed", (json_int_t)n_reversed));
+    double p = 1;
+    if (h->since_ms > 0) votes_reversals(x->day.votes, h->since_ms, &n, &n_reversed);
+    enum hostile_verdict is = hostile_verdict(n, n_reversed, h->look, &p);
+    if (h->n == MAX_HIDDEN) is = HOSTILE_NO;
+    json_object_set_new(record, keys[is],
+                        json_pack("{s:I,s:I,s:f,s:f,s:I}", "questions", (json_int_t)n, "reversed",
+                                  (json_int_t)n_reversed, "p", p, "limit", HOSTILE_LIMIT,
+                                  "since_ms", (json_int_t)h->since_ms));
     return is;
 }
 
-/* Collects the day's answers. A hostile day is hidden, from this night and all later ones. */
+/* Collects the day's answers. A hostile day is hidden, from this night and all later ones; one that is held back, from
+ * this night only. */
 static int collect_day(struct night *x, json_t *record, struct err *e) {
-    struct learn_span *v;
-    size_t n;
-    int64_t since_ms;
+    struct hiding h;
     double least = x->params->least_worth;
-    int rc = hidden_times(x, &v, &n, &since_ms, e);
-    if (!rc) rc = learn_collect(&x->day, x->host->store, (struct learn_spans){v, n}, least, e);
-    if (!rc && n < MAX_HIDDEN && is_hostile(x, since_ms, record)) {
-        say(x, "since the last night, users reject most of what they accepted before: not learned");
-        v[n++] = (struct learn_span){since_ms, 1000 * x->params->now_s};
+    enum hostile_verdict is = HOSTILE_NO;
+    int rc = hidden_times(x, &h, e);
+    if (!rc) rc = learn_collect(&x->day, x->host->store, (struct learn_spans){h.v, h.n}, least, e);
+    if (!rc) is = test_day(x, &h, record);
+    if (is != HOSTILE_NO) {
+        say(x, is == HOSTILE_YES
+                   ? "since the last night, users reject what they accepted before: not learned"
+                   : "users may be rejecting what they accepted before: held back for a night");
+        h.v[h.n++] = (struct learn_span){h.since_ms, 1000 * x->params->now_s};
         learn_day_fini(&x->day);
-        rc = learn_collect(&x->day, x->host->store, (struct learn_spans){v, n}, least, e);
+        rc = learn_collect(&x->day, x->host->store, (struct learn_spans){h.v, h.n}, least, e);
     }
     json_t *list = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list,
-                              json_pack("[I,I]", (json_int_t)v[i].from_ms, (json_int_t)v[i].to_ms));
+    for (size_t i = 0; i < h.n - (is == HOSTILE_HELD); i++)
+        json_array_append_new(
+            list, json_pack("[I,I]", (json_int_t)h.v[i].from_ms, (json_int_t)h.v[i].to_ms));
     json_object_set_new(record, "hidden", list);
-    x->hidden = v;
-    x->n_hidden = n;
+    x->hidden = h.v;
+    x->n_hidden = h.n;
     return rc;
 }
 

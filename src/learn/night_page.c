@@ -242,13 +242,28 @@ void night_judge_text(const json_t *record, char *out, size_t n) {
     if (*why) snprintf(out + k, n - k, "%s%s", k ? "; " : "not used: ", why);
 }
 
-static void put_judge(struct buf *b, const json_t *r) {
-    char text[1024];
-    night_judge_text(r, text, sizeof text);
-    if (!*text) return;
-    buf_puts(b, "<p>");
-    put_text(b, text);
-    buf_puts(b, ".</p>\n");
+void night_hostile_text(const json_t *record, char *out, size_t n) {
+    const json_t *hostile = json_object_get(record, "hostile");
+    const json_t *held = json_object_get(record, "held_back"), *o = hostile ? hostile : held;
+    *out = 0;
+    if (!o) return;
+    snprintf(out, n,
+             "users reversed %.0f of %.0f verdicts (p %.2g on an honest day, limit %.2g): %s",
+             real(o, "reversed"), real(o, "questions"), real(o, "p"), real(o, "limit"),
+             hostile ? "nothing of this day is learned"
+                     : "held back, and tested again in the next night with more ratings");
+}
+
+static void put_lines(struct buf *b, const json_t *r) {
+    void (*const texts[])(const json_t *, char *, size_t) = {night_hostile_text, night_judge_text};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char text[1024];
+        texts[i](r, text, sizeof text);
+        if (!*text) continue;
+        buf_puts(b, "<p>");
+        put_text(b, text);
+        buf_puts(b, ".</p>\n");
+    }
 }
 
 static void put_energy(struct buf *b, const json_t *r) {
@@ -294,7 +309,7 @@ int night_page(struct buf *out, const struct nights *n, int64_t night, struct er
     int rc = nights_read(n, night, &r, e);
     if (rc) return rc;
     put_head(out, r, night);
-    put_judge(out, r);
+    put_lines(out, r);
     put_energy(out, r);
     buf_puts(out, "<h2>What was tried</h2>\n");
     put_steps(out, json_object_get(r, "steps"));

@@ -13,5 +13,7 @@ void night_energy_text(const json_t *record, char *out, size_t n);
 /* Writes how many answers the judges scored, how they agree with users, and why one is not used; "" without one. n is at
  * least 1024. */
 void night_judge_text(const json_t *record, char *out, size_t n);
+/* Writes how the ratings were judged if they look like an attack; "": they do not. */
+void night_hostile_text(const json_t *record, char *out, size_t n);
 
 #endif

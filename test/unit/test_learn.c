@@ -189,34 +189,53 @@ static void hostile_users_lose_their_weight(void **state) {
     votes_free(v);
 }
 
-/* Pasted texts and long flattery teach nothing on the verifier's word alone. */
-/* What users accepted on the first day is rejected, replaced, kept and not rated on the second. */
+static void correct(struct votes *v, const char *owner, int64_t at, const char *question,
+                    const char *answer) {
+    const struct store_quality q = {.question = question,
+                                    .answer = answer,
+                                    .owner = owner,
+                                    .origin = "correction",
+                                    .at_ms = at,
+                                    .feedback = 5,
+                                    .score = NAN};
+    assert_int_equal(votes_add(v, &q, NULL), 0);
+}
+
+/* What users accepted on the first day is rejected, replaced, kept, told in other words and not rated on the second. */
 static void reversals_are_counted(void **state) {
     (void)state;
     struct votes *v;
     size_t n, reversed;
     assert_int_equal(votes_new(&v, NULL), 0);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         char question[8];
         snprintf(question, sizeof question, "q%d", i);
         vote(v, "ann", 1, question, "right", 5, NAN);
     }
     vote(v, "bob", 20, "q0", "right", 1, NAN);
-    vote(v, "bob", 20, "q1", "wrong", 5, NAN);
+    correct(v, "bob", 20, "q1", "wrong");
     vote(v, "bob", 20, "q2", "right", 5, NAN);
-    vote(v, "bob", 20, "q3", "wrong", 0, 1); /* the verifier is not a user */
-    vote(v, "ann", 1, "q4", "right", 5, NAN);
-    vote(v, "ann", 20, "q4", "right", 1, NAN); /* the same user changes sides */
+    vote(v, "bob", 20, "q3", "wrong", 0, 1);      /* the verifier is not a user */
+    vote(v, "bob", 20, "q4", "is right", 5, NAN); /* other words are no reversal */
+    vote(v, "ann", 1, "q5", "right", 5, NAN);
+    vote(v, "ann", 20, "q5", "right", 1, NAN); /* the same user changes sides */
+    vote(v, "ann", 1, "q6", "wrong", 1, NAN);
+    vote(v, "bob", 20, "q6", "wrong", 5, NAN); /* what was rejected is accepted */
+    vote(v, "ann", 1, "q7", "wrong", 1, NAN);
+    correct(v, "ann", 1, "q7", "right");
+    vote(v, "bob", 20, "q7", "other", 1, NAN);
+    correct(v, "bob", 20, "q7", "right"); /* corrected to what was accepted */
     vote(v, "bob", 20, "new", "wrong", 5, NAN);
     votes_count(v);
     votes_reversals(v, 10, &n, &reversed);
-    assert_int_equal(n, 4);
-    assert_int_equal(reversed, 3);
+    assert_int_equal(n, 6);
+    assert_int_equal(reversed, 4);
     votes_reversals(v, 30, &n, &reversed);
     assert_int_equal(n, 0);
     votes_free(v);
 }
 
+/* Pasted texts and long flattery teach nothing on the verifier's word alone. */
 static void unrated_answers_are_suspect(void **state) {
     (void)state;
     struct store *s = open_store_at("suspect.db");

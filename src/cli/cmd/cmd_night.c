@@ -123,6 +123,13 @@ static const char *unit(const json_t *target) {
     return *u ? u : "nats per token";
 }
 
+static void print_line(const char *name, void (*write)(const json_t *, char *, size_t),
+                       const json_t *r) {
+    char line[1024];
+    write(r, line, sizeof line);
+    if (*line) printf("  %-9s %s\n", name, line);
+}
+
 static void print_record(const json_t *r) {
     const json_t *read = json_object_get(r, "read");
     json_t *step;
@@ -137,14 +144,8 @@ static void print_record(const json_t *r) {
                real(read, "answers"), real(read, "learned"), real(read, "held_out"),
                real(read, "below_worth"), real(read, "duplicates"), real(read, "contested"),
                real(read, "suspect"), real(read, "secrets_masked"));
-    char judged[1024];
-    night_judge_text(r, judged, sizeof judged);
-    if (*judged) printf("  judge     %s\n", judged);
-    const json_t *hostile = json_object_get(r, "hostile");
-    if (hostile)
-        printf("  hostile   users rejected %.0f of %.0f answers that they had accepted: nothing of "
-               "this day is learned\n",
-               real(hostile, "reversed"), real(hostile, "questions"));
+    print_line("hostile", night_hostile_text, r);
+    print_line("judge", night_judge_text, r);
     json_array_foreach(json_object_get(r, "steps"), i, step) {
         const json_t *t = json_object_get(step, "target");
         bool promoted = json_is_true(json_object_get(step, "promoted"));
@@ -172,9 +173,7 @@ static void print_record(const json_t *r) {
     if (json_object_get(total, "detectable"))
         printf("            a fall of %.1f points would be seen in four of five nights\n",
                100 * real(total, "detectable"));
-    char energy[128];
-    night_energy_text(r, energy, sizeof energy);
-    if (*energy) printf("  energy    %s\n", energy);
+    print_line("energy", night_energy_text, r);
     const json_t *spent = json_object_get(r, "stopped");
     if (spent)
         printf("  stopped   the energy budget of %.6g J was spent after %.6g J\n",

@@ -16,8 +16,8 @@ enum { ROUNDS = 4, LEAST_VOTES = 4 /* of a user before trust is judged */ };
 struct vote {
     uint64_t question, answer, owner; /* owner 0: the verifier */
     double value, first;              /* -1 .. 1; first: of an older vote by the same user */
-    int64_t at_ms, last_ms;
-    size_t order, who; /* who: index in users */
+    int64_t at_ms, last_ms, wrote_ms; /* wrote_ms: of the user's last correction; 0: none */
+    size_t order, who;                /* who: index in users */
 };
 
 struct user {
@@ -56,7 +56,7 @@ int votes_add(struct votes *v, const struct store_quality *q, struct err *e) {
         v->room = room;
     }
     double worth = store_quality_worth(q), value = isnan(worth) ? 0 : 2 * worth - 1;
-    bool rated = q->feedback > 0;
+    bool rated = q->feedback > 0, wrote = rated && q->origin && !strcmp(q->origin, "correction");
     const char *owner = q->owner ? q->owner : "";
     v->v[v->n] = (struct vote){.question = learn_text_hash(q->question),
                                .answer = learn_text_hash(q->answer),
@@ -64,6 +64,7 @@ int votes_add(struct votes *v, const struct store_quality *q, struct err *e) {
                                .value = rated ? value : VERIFIER_WEIGHT * value,
                                .at_ms = q->at_ms,
                                .last_ms = q->at_ms,
+                               .wrote_ms = wrote ? q->at_ms : 0,
                                .order = v->n};
     v->v[v->n].first = v->v[v->n].value;
     v->n++;
@@ -97,6 +98,7 @@ static void drop_repeats(struct votes *v) {
         if (b.owner || b.value > a->value) a->value = b.value;
         if (b.at_ms < a->at_ms) a->at_ms = b.at_ms;
         if (b.at_ms > a->last_ms) a->last_ms = b.at_ms;
+        if (b.wrote_ms > a->wrote_ms) a->wrote_ms = b.wrote_ms;
     }
     v->n = n;
 }
@@ -211,39 +213,50 @@ enum votes_result votes_result(const struct votes *v, uint64_t question, uint64_
     return d <= SAME_SUPPORT ? VOTES_CONTESTED : VOTES_WON;
 }
 
-/* Returns the support by users for the answer of the votes [from, to), since a time or before it. */
-static double rated(const struct votes *v, size_t from, size_t to, int64_t since_ms,
-                    bool is_since) {
-    double sum = 0;
+/* What users said about one answer, before a time and since; corrected: the part of `since` that wrote it. */
+struct change {
+    double before, since, corrected;
+};
+
+/* Sums the ratings of users among the votes [from, to), which are on the same answer. */
+static struct change change_of(const struct votes *v, size_t from, size_t to, int64_t since_ms) {
+    struct change c = {0};
     for (size_t i = from; i < to; i++) {
         const struct vote *a = &v->v[i];
         if (!a->owner) continue;
-        if (is_since && a->last_ms >= since_ms) sum += a->value;
-        if (!is_since && a->at_ms < since_ms) sum += a->last_ms < since_ms ? a->value : a->first;
+        if (a->last_ms >= since_ms) c.since += a->value;
+        if (a->wrote_ms >= since_ms && a->wrote_ms) c.corrected += a->value;
+        if (a->at_ms < since_ms) c.before += a->last_ms < since_ms ? a->value : a->first;
     }
-    return sum;
+    return c;
+}
+
+/* Returns how much the users' ratings of one question since a time agree with those before. 0: no answer was rated
+ * before and since. An accepted answer in other words is not compared: most questions have many right answers. A
+ * correction to something else than the answer that users accepted disagrees. */
+static double agreement(const struct votes *v, size_t begin, size_t end, int64_t since_ms) {
+    double same = 0, accepted = 0, written = 0 /* of the accepted answer */, others = 0;
+    for (size_t i = begin, next; i < end; i = next) {
+        next = end_of(v, i, true);
+        struct change c = change_of(v, i, next, since_ms);
+        if (fabs(c.before) > 0) same += c.before > 0 ? c.since : -c.since;
+        bool is_best = c.before > accepted;
+        double other = is_best ? written : c.corrected;
+        if (other > others) others = other;
+        if (!is_best) continue;
+        accepted = c.before;
+        written = c.corrected;
+    }
+    return accepted > 0 ? same - others : same;
 }
 
 void votes_reversals(const struct votes *v, int64_t since_ms, size_t *n, size_t *n_reversed) {
     *n = *n_reversed = 0;
     for (size_t begin = 0, end; begin < v->n; begin = end) {
-        double old = 0, now = 0, others = 0;
         end = end_of(v, begin, false);
-        for (size_t i = begin, next; i < end; i = next) {
-            next = end_of(v, i, true);
-            double before = rated(v, i, next, since_ms, false);
-            double since = rated(v, i, next, since_ms, true);
-            if (before > old) {
-                others = now > others ? now : others;
-                old = before;
-                now = since;
-            } else if (since > others) {
-                others = since;
-            }
-        }
-        if (!(old > 0) || (!(fabs(now) > 0) && !(others > 0))) continue;
-        ++*n;
-        *n_reversed += now < 0 || others > now;
+        double d = agreement(v, begin, end, since_ms);
+        *n += fabs(d) > SAME_SUPPORT;
+        *n_reversed += d < -SAME_SUPPORT;
     }
 }
 

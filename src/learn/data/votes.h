@@ -24,8 +24,9 @@ int votes_add(struct votes *v, const struct store_quality *q, struct err *e);
 /* Call it after the last vote and before the functions below. */
 void votes_count(struct votes *v);
 enum votes_result votes_result(const struct votes *v, uint64_t question, uint64_t answer);
-/* Compares the ratings since a time with the answers that had the support of users before. *n: questions that users
- * rated before and since. *n_reversed: those of them whose old answer users now reject. */
+/* Compares the ratings of users since a time with those before, question by question. *n: questions of which users
+ * rated one answer before and since, or whose accepted answer they corrected. *n_reversed: those of them where they now
+ * say the opposite. An answer in new words that users accept counts for neither. */
 void votes_reversals(const struct votes *v, int64_t since_ms, size_t *n, size_t *n_reversed);
 /* Returns when a question was first asked; 0: never. */
 int64_t votes_first_ms(const struct votes *v, uint64_t question);
