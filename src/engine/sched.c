@@ -311,7 +311,7 @@ static bool offer_all(struct sched *s, int32_t *who, int32_t *n) {
         struct spec_offer *o = &s->offers[*n];
         *o = (struct spec_offer){.q = &a->spec};
         any |= !a->spec.off;
-        if (!a->spec.off) {
+        if (!a->spec.off && !spec_rests(&s->spec)) {
             spec_draft_text(&s->spec, &a->spec, a->sampler, draft_room(s, a, text_max(s)),
                             &o->text);
             if (a->spec.follows) o->n_model_max = draft_room(s, a, model_max(s));
@@ -356,9 +356,13 @@ static void draft_by_model(struct sched *s, const int32_t *who, int32_t n, int32
 
 static void draft_all(struct sched *s) {
     int32_t who[SPEC_MAX_SEQS], n = 0;
+    int64_t start = clock_ns();
     s->draft_ms = 0;
     s->n_asked = 0;
-    if (!offer_all(s, who, &n)) {
+    bool any = offer_all(s, who, &n);
+    s->spec.text_ms = s->cut_ms + clock_ms_since(start);
+    s->spec.observe_ms = 0;
+    if (!any) {
         for (int32_t i = 0; i < s->p.n_seq; i++) s->active[i].draft.n = 0;
         spec_pause(&s->spec);
         return;
@@ -622,10 +626,11 @@ static void follow_up(struct sched *s, int32_t n_run, int32_t from, int32_t to) 
     if (!d) return;
     bool any = false;
     for (int32_t i = 0; i < n_run; i++) {
-        const struct active *a = &s->active[s->owner[i]];
+        struct active *a = &s->active[s->owner[i]];
         /* ended sequences keep their rows in the batch, because hidden rows are addressed by counting */
         s->follow[i] = i >= from && i < to && s->n_kept[i] >= 0 && a->phase != PHASE_CLOSING &&
-                       a->spec.follows;
+                       a->spec.follows && (a->phase == PHASE_PREFILL || s->spec.observes);
+        if (i >= from && i < to) a->spec.observed = s->follow[i];
         any |= s->follow[i];
     }
     if (!any) return;
@@ -672,10 +677,11 @@ static bool step(struct sched *s) {
     double own_ms = clock_ms_since(start);
     follow_up(s, n_run, 0, n_dec);
     double ms = clock_ms_since(start);
+    s->spec.observe_ms = ms - own_ms;
     if (n_run > n_dec) spec_pause(&s->spec);
-    else /* for a plain step, exclude the time of the drafter's observation */
-        spec_time(&s->spec, n_row, (int32_t)(s->totals.n_generated - n_before),
-                  s->n_asked || n_row > n_dec ? ms : own_ms, s->n_asked, s->draft_ms);
+    else
+        spec_time(&s->spec, n_row, (int32_t)(s->totals.n_generated - n_before), ms + s->cut_ms,
+                  s->n_asked, s->draft_ms);
     s->totals.n_step++;
     s->totals.step_ms_mean +=
         (ms - s->totals.step_ms_mean) / (double)(s->totals.n_step < 100 ? s->totals.n_step : 100);

@@ -78,6 +78,7 @@ struct sched {
     struct spec_offer *offers;      /* owned [SPEC_MAX_SEQS] */
     int32_t n_asked;                /* tokens asked of the model drafter in this step */
     double draft_ms;                /* time that the model drafter took */
+    double cut_ms; /* time that tokenizing forced text took before this step, as it allocates */
     struct spec spec;
     struct sched_rows rows;
     struct prefix *prefix; /* owned; NULL: no prefix cache */

@@ -258,8 +258,12 @@ bool sched_keep(struct sched *s) {
         if (a->phase == PHASE_CLOSING) close_active(s, a);
         else if (a->phase == PHASE_PREFILL && a->is_kept) keep_prompt(s, a);
         else if (a->phase == PHASE_DECODE && a->is_kept) keep_answer(s, a);
-        if (a->phase == PHASE_DECODE) spec_cut_forced(&a->spec, a->sampler, s->tok);
     }
+    int64_t start = clock_ns();
+    for (int32_t i = 0; !spec_rests(&s->spec) && i < s->p.n_seq; i++)
+        if (s->active[i].phase == PHASE_DECODE)
+            spec_cut_forced(&s->active[i].spec, s->active[i].sampler, s->tok);
+    s->cut_ms = clock_ms_since(start);
     for (int32_t i = 0; i < s->p.n_seq; i++)
         if (s->active[i].phase == PHASE_LOAD) seek(s, &s->active[i]);
     if (!s->prefix) return false;

@@ -23,6 +23,7 @@ struct world {
         replay; /* of a token asked for, and of one proposed; of one that stays, in the step after */
     double accept;  /* of each token given those before it */
     double propose; /* share of rounds in which the drafter knows something */
+    double watch;   /* of a step that is observed: half in this step, half in the next one */
     int32_t
         n_slow; /* the machine is 1.8 times slower in every other stretch of so many steps; 0: never */
 };
@@ -40,21 +41,27 @@ static struct spec *new_spec(void) {
 static struct spent spend(struct spec *s, const struct world *w, int32_t n) {
     struct spent sum = {0};
     struct rng rng;
-    struct spec_seq q = {.follows = true, .region = SPEC_ANSWER};
+    struct spec_seq q = {.follows = true, .observed = true, .region = SPEC_ANSWER};
     int32_t left = 0;
+    double tail = 0;
     rng_seed(&rng, (uint64_t)n);
     for (int32_t i = 0; i < n; i++) {
         struct spec_offer o = {.q = &q, .n_model_max = 3};
         int32_t asked = spec_choose(s, &o, 1), kept = 0;
         struct spec_draft d = {.n_asked = asked};
         assert_true(asked >= 0 && asked <= 3);
+        assert_true(!asked || q.observed);
         sum.n_at[asked]++;
         if (asked && rng_uniform(&rng) < w->propose) d.n = asked;
         for (int32_t k = 0; k < d.n; k++) d.source[k] = DRAFT_MODEL, d.grade[k] = (uint8_t)k;
         while (kept < d.n && rng_uniform(&rng) < w->accept) kept++;
         double slow = w->n_slow && i / w->n_slow % 2 ? 1.8 : 1;
-        double ms = slow * (1 + w->draft * asked + w->verify * d.n + w->replay * left);
+        s->observe_ms = s->observes ? slow * w->watch / 2 : 0;
+        double ms = slow * (1 + w->draft * asked + w->verify * d.n + w->replay * left + tail) +
+                    s->observe_ms;
         left = d.n ? kept + 1 : 0;
+        tail = s->observes ? w->watch / 2 : 0;
+        q.observed = s->observes;
         if (asked) spec_learn(s, &q, &d, kept, NULL);
         spec_time(s, 1 + d.n, kept + 1, ms, asked, slow * w->draft * asked);
         sum.time += ms;
@@ -74,6 +81,9 @@ static void trying_costs_little_where_it_loses(void **state) {
         {.draft = 0.5, .verify = 0.5, .accept = 0.7, .propose = 0.5},
         {.draft = 0.3, .verify = 0.3, .accept = 0.2, .propose = 1, .n_slow = 500},
         {.draft = 0.6, .verify = 0.6, .accept = 0.8, .propose = 1, .n_slow = 90},
+        /* these gain over plain steps that are observed, but not over those that are not */
+        {.draft = 0.4, .verify = 0.5, .accept = 0.97, .propose = 1, .watch = 0.12},
+        {.draft = 0.3, .verify = 0.6, .accept = 0.9, .propose = 1, .watch = 0.25},
     };
     for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
         struct spec *s = new_spec();
@@ -96,6 +106,8 @@ static void drafts_that_pay_are_found(void **state) {
         {{.draft = 0.25, .verify = 0.35, .accept = 0.9, .propose = 1}, 1.23}, /* two: 2.71 / 2.2 */
         {{.draft = 0.1, .verify = 0.2, .accept = 0.9, .propose = 1, .n_slow = 300},
          1.81}, /* three: 3.44 / 1.9 */
+        {{.draft = 0.1, .verify = 0.2, .accept = 0.9, .propose = 1, .watch = 0.1},
+         1.72}, /* three: 3.44 / 2.0 */
     };
     static const struct world bad = {.draft = 0.5, .verify = 0.5, .accept = 0.1, .propose = 1};
     for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++)
@@ -122,6 +134,7 @@ static void a_wrong_beginning_is_mended(void **state) {
         struct spec_offer o = {.q = &q, .n_model_max = 3};
         int32_t n = spec_choose(s, &o, 1);
         spec_time(s, 1 + n, 1 + n, n ? 1 + 0.8 * n : 4, n, 0.4 * n);
+        q.observed = s->observes;
     }
     static const struct world w = {.draft = 0.3, .verify = 0.7, .accept = 0.8, .propose = 1};
     spend(s, &w, 1000);
@@ -146,6 +159,25 @@ static void the_guard_stops_what_loses(void **state) {
     if (n_drafted > 6 * 64) fail_msg("%d of %d rounds drafted", n_drafted, n_round);
 }
 
+/* Looking for drafts that are seldom found costs more than they gain: the guard stops that too, and nothing is observed or
+ * looked for while it does. */
+static void the_guard_counts_the_search(void **state) {
+    (void)state;
+    struct spec *s = new_spec();
+    struct spec_seq q = {.region = SPEC_ANSWER};
+    int32_t n_rest = 0, n_round = 8000;
+    for (int32_t i = 0; i < n_round; i++) {
+        bool rests = spec_rests(s), knows = i % 10 == 0 && !rests;
+        struct spec_offer o = {.q = &q, .text = {.n = knows, .accept = {0.99f}}};
+        spec_choose(s, &o, 1);
+        if (rests) assert_false(s->observes || o.n_text);
+        n_rest += rests;
+        s->text_ms = rests ? 0 : 0.1; /* a draft saves 0.7 in ten steps, and looking takes 1.0 */
+        spec_time(s, 1 + o.n_text, 1 + o.n_text, 1 + s->text_ms + 0.2 * o.n_text, 0, 0);
+    }
+    if (n_rest < n_round / 2) fail_msg("%d of %d rounds rested", n_rest, n_round);
+}
+
 /* Each number of sequences that decode together has costs of its own. */
 static void numbers_of_sequences_are_apart(void **state) {
     (void)state;
@@ -153,18 +185,18 @@ static void numbers_of_sequences_are_apart(void **state) {
     struct spec_seq q[2] = {{.follows = true, .region = SPEC_ANSWER},
                             {.follows = true, .region = SPEC_ANSWER}};
     int32_t n_at[2][4] = {{0}};
-    for (int32_t i = 0; i < 4000; i++)
-        for (int32_t n_seq = 1; n_seq <= 2; n_seq++) { /* two together lose, one gains */
-            struct spec_offer o[2] = {{.q = &q[0], .n_model_max = 3},
-                                      {.q = &q[1], .n_model_max = 3}};
-            int32_t n = spec_choose(s, o, n_seq);
-            struct spec_draft d = {.n = n, .n_asked = n};
-            for (int32_t k = 0; k < n; k++) d.source[k] = DRAFT_MODEL, d.grade[k] = (uint8_t)k;
-            n_at[n_seq - 1][n]++;
-            for (int32_t k = 0; n && k < n_seq; k++) spec_learn(s, &q[k], &d, n, NULL);
-            double verify = n_seq == 1 ? 1 + 0.1 * n : 1 + 1.5 * 2 * n;
-            spec_time(s, n_seq * (1 + n), n_seq * (1 + n), verify, n, 0);
-        }
+    for (int32_t i = 0; i < 8000; i++) { /* two together lose, one gains */
+        int32_t n_seq = 1 + i / 100 % 2;
+        struct spec_offer o[2] = {{.q = &q[0], .n_model_max = 3}, {.q = &q[1], .n_model_max = 3}};
+        int32_t n = spec_choose(s, o, n_seq);
+        struct spec_draft d = {.n = n, .n_asked = n};
+        for (int32_t k = 0; k < n; k++) d.source[k] = DRAFT_MODEL, d.grade[k] = (uint8_t)k;
+        n_at[n_seq - 1][n]++;
+        for (int32_t k = 0; n && k < n_seq; k++) spec_learn(s, &q[k], &d, n, NULL);
+        double verify = n_seq == 1 ? 1 + 0.1 * n : 1 + 1.5 * 2 * n;
+        spec_time(s, n_seq * (1 + n), n_seq * (1 + n), verify, n, 0);
+        for (int32_t k = 0; k < n_seq; k++) q[k].observed = s->observes;
+    }
     assert_true(n_at[0][3] > 3500);
     assert_true(n_at[1][0] > 3500);
 }
@@ -189,6 +221,7 @@ static void following_stops_where_drafting_loses(void **state) {
                 for (int32_t j = 0; j < n; j++) d.source[j] = DRAFT_MODEL, d.grade[j] = (uint8_t)j;
                 if (n) spec_learn(s, &q, &d, pays ? n : 0, NULL);
                 spec_time(s, 1 + n, 1 + (pays ? n : 0), pays ? 1 + 0.1 * n : 1 + 0.5 * n, n, 0);
+                q.observed = s->observes;
             }
         }
         if (pays) assert_int_equal(n_follow, 64);
@@ -370,6 +403,7 @@ int main(void) {
         cmocka_unit_test(drafts_that_pay_are_found),
         cmocka_unit_test(a_wrong_beginning_is_mended),
         cmocka_unit_test(the_guard_stops_what_loses),
+        cmocka_unit_test(the_guard_counts_the_search),
         cmocka_unit_test(numbers_of_sequences_are_apart),
         cmocka_unit_test(following_stops_where_drafting_loses),
         cmocka_unit_test(words_of_texts_are_proposed),

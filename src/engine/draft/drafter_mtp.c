@@ -4,6 +4,9 @@
  * until the next draft. The first pass of that draft consumes all of them, so that one pass both catches up and drafts
  * the first token. The pairs of a prompt are consumed at once. Drafts are greedy.
  *
+ * Tokens that were not observed are left out: the block's keys and values of the tokens after them are stored without a
+ * gap, as if the text had none.
+ *
  * A slice of a model (slice.h) has a drafter on each rank. All of them stage the same rows and draft the same tokens:
  * each finds the best token of its rows of the head, and the ranks exchange these. */
 #include <math.h>
@@ -19,7 +22,8 @@ enum { STAGE = STEP_MAX_TOK + 1, MAX_SEQS = 64 };
 
 struct stage {
     int32_t n;             /* staged hidden rows */
-    int64_t pos;           /* position of row 0 */
+    int64_t pos;           /* the block's position of row 0 */
+    int64_t end, n_missed; /* position after the last observed token; tokens left out before it */
     int32_t tokens[STAGE]; /* tokens[i] comes after row i; the last one is not known yet */
 };
 
@@ -51,7 +55,7 @@ static float *staged_row(struct mtp *x, int32_t slot, int32_t i) {
 
 static void stage_row(struct mtp *x, int32_t slot, int64_t pos, const float *row) {
     struct stage *st = &x->stage[slot];
-    if (!st->n) st->pos = pos;
+    if (!st->n) st->pos = pos - st->n_missed;
     x->m->dev->ops->copy(x->m->dev, staged_row(x, slot, st->n), row,
                          (size_t)x->m->hp.n_embd * sizeof(float));
     st->n++;
@@ -76,11 +80,21 @@ static int flush(struct mtp *x, struct seq *s, struct err *e) {
     return rc;
 }
 
+/* Leaves out the tokens from the last observed one to pos. The row before them lacks its token. */
+static int skip_to(struct mtp *x, struct seq *s, int64_t pos, struct err *e) {
+    struct stage *st = &x->stage[seq_slot(s)];
+    if (!st->end || pos <= st->end) return 0;
+    int rc = flush(x, s, e);
+    st->n_missed += pos - st->end + st->n;
+    st->n = 0;
+    return rc;
+}
+
 /* For long runs (prompts): the block takes the pairs directly from the forward pass's hidden rows, without staging. */
 static int feed_prompt(struct mtp *x, const struct batch_item *r, const float *hidden,
                        struct err *e) {
     struct stage *st = &x->stage[seq_slot(r->seq)];
-    int64_t first = seq_pos(r->seq) - r->n_tok, d = x->m->hp.n_embd;
+    int64_t first = seq_pos(r->seq) - r->n_tok - st->n_missed, d = x->m->hp.n_embd;
     const float *logits, *next;
     int rc = flush(x, r->seq, e);
     if (!rc && st->n && first > 0) { /* last row of the previous chunk, first token of this one */
@@ -114,11 +128,13 @@ static int mtp_observe(struct drafter *d, const struct batch_item *runs, const i
     for (int32_t i = 0; !rc && i < n_run; row += runs[i++].n_tok) {
         if (!follow[i]) continue; /* its sequence may have been freed */
         struct stage *st = &x->stage[seq_slot(runs[i].seq)];
-        if (runs[i].n_tok > STEP_MAX_TOK) {
+        int64_t pos = seq_pos(runs[i].seq) - n_kept[i];
+        rc = skip_to(x, runs[i].seq, pos, e);
+        st->end = pos + n_kept[i];
+        if (!rc && runs[i].n_tok > STEP_MAX_TOK) {
             rc = feed_prompt(x, &runs[i], hidden + row * n_embd, e);
             continue;
         }
-        int64_t pos = seq_pos(runs[i].seq) - n_kept[i];
         for (int32_t t = 0; !rc && t < n_kept[i]; t++) {
             if (st->n) st->tokens[st->n - 1] = runs[i].tokens[t];
             if (st->n == STAGE) rc = flush(x, runs[i].seq, e);

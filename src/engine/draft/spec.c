@@ -369,7 +369,7 @@ static double text_gain(const struct spec_offer *o, int32_t k) {
 }
 
 /* The choice in which the model drafter drafts k tokens for the sequences to which it gives more than the text drafts
- * in `text`. */
+ * in `text`, as if it had observed them. */
 static struct choice with_model(const struct spec *s, const struct spec_offer *o, int32_t n,
                                 int32_t k, const struct choice *text) {
     const struct spec_costs *c = &s->costs[n - 1];
@@ -405,8 +405,22 @@ static struct choice look(struct spec *s, const struct spec_offer *o, int32_t n,
     return x;
 }
 
+static bool has_drafts(const struct choice *x, int32_t n) {
+    bool has = x->n_model > 0;
+    for (int32_t i = 0; i < n; i++) has |= x->n_text[i] > 0;
+    return has;
+}
+
+/* Whether the model drafter has observed the sequences for which x uses it. */
+static bool is_ready(const struct spec_offer *o, int32_t n, const struct choice *x) {
+    for (int32_t i = 0; i < n; i++)
+        if (x->model[i] && !o[i].q->observed) return false;
+    return true;
+}
+
 /* All gains are measured against plain steps. So two plain steps are run from time to time, and more often while few
- * have been measured. The first of the two still carries the cost that the draft before it caused. */
+ * have been measured. The first of the two still carries the cost that the draft before it caused; it is not observed,
+ * so that the second carries none. */
 static bool is_plain_due(struct spec *s, float n_known) {
     int32_t every = 4 * n_known < PLAIN_EVERY ? (int32_t)(4 * n_known) : PLAIN_EVERY;
     if (++s->n_since_plain == every) return true;
@@ -417,26 +431,34 @@ static bool is_plain_due(struct spec *s, float n_known) {
 
 static struct choice choose(struct spec *s, const struct spec_offer *o, int32_t n) {
     const struct spec_costs *c = &s->costs[n - 1];
-    const struct choice plain = {.rate = 0};
-    int32_t n_model = 0;
-    double ms = spec_cost_verify(c, n, n);
-    s->is_look = false;
-    if (!(ms > 0) || s->guard.n_left > 0) return plain;
+    const struct choice none = {.rate = 0};
+    int32_t n_model = 0, n_tried = s->n_tried;
+    double ms = spec_cost_verify(c, n, n), alone = 0;
+    double least = s->observes ? 1 : least_gain; /* do not begin and stop to observe all the time */
+    s->is_look = s->observes = false;
+    s->n_tried = 0;
+    if (!(ms > 0) || spec_rests(s)) return none;
     for (int32_t i = 0; i < n; i++)
         if (o[i].q->follows && o[i].n_model_max > n_model) n_model = o[i].n_model_max;
     struct choice text = best_text(s, o, n), best = text;
     for (int32_t k = 1; k <= n_model; k++) {
-        struct choice x = with_model(s, o, n, k, &text);
+        struct choice x = with_model(s, o, n, k, &text), only = with_model(s, o, n, k, &none);
         if (x.rate > best.rate) best = x;
+        if (only.rate > alone) alone = only.rate;
     }
-    bool drafts = best.n_model > 0;
-    for (int32_t i = 0; i < n; i++) drafts |= best.n_text[i] > 0;
-    if (drafts && is_plain_due(s, c->verify[n].n)) return plain;
-    if (s->n_round % LOOK_EVERY == 0 && s->allowance > 0) {
-        s->is_look = true;
-        return look(s, o, n, n_model, &best);
+    s->observes = best.n_model > 0 || alone > least * n / ms;
+    if (has_drafts(&best, n) && is_plain_due(s, c->verify[n].n)) {
+        s->observes &= !s->n_since_plain; /* the second */
+        return none;
     }
-    return best;
+    struct choice tried = with_model(s, o, n, n_tried, &none);
+    s->is_look = tried.n_model > 0 || (s->n_round % LOOK_EVERY == 0 && s->allowance > 0);
+    if (tried.n_model > 0) best = tried;
+    else if (s->is_look) best = look(s, o, n, n_model, &best);
+    if (is_ready(o, n, &best)) return best;
+    if (!tried.n_model && s->is_look) s->n_tried = best.n_model;
+    s->observes = true; /* this step, so that it can draft in the next one */
+    return text;
 }
 
 int32_t spec_choose(struct spec *s, struct spec_offer *o, int32_t n) {
@@ -444,19 +466,18 @@ int32_t spec_choose(struct spec *s, struct spec_offer *o, int32_t n) {
     s->n_seq = s->is_fixed ? 0 : n;
     s->n_round++;
     forget(s);
-    if (!s->is_fixed) c = choose(s, o, n);
+    if (s->is_fixed) s->observes = true;
+    else c = choose(s, o, n);
     for (int32_t i = 0; s->is_fixed && i < n; i++) {
         c.n_text[i] = o[i].text.n;
         c.model[i] = !o[i].text.n && o[i].q->follows && o[i].n_model_max > 0;
         if (c.model[i] && o[i].n_model_max > c.n_model) c.n_model = o[i].n_model_max;
     }
-    bool drafts = c.n_model > 0;
     for (int32_t i = 0; i < n; i++) {
         o[i].n_text = c.n_text[i];
         o[i].model = c.model[i];
-        drafts |= o[i].n_text > 0;
     }
-    s->n_spec_round += drafts;
+    s->n_spec_round += has_drafts(&c, n);
     return c.n_model;
 }
 
@@ -510,20 +531,23 @@ void spec_time(struct spec *s, int32_t n_row, int32_t n_tok, double ms, int32_t 
     if (!n) return;
     struct spec_costs *c = &s->costs[n - 1];
     bool drafted = n_row > n || n_model > 0;
-    spec_cost_learn(c, n, n_row, s->after_draft, ms - draft_ms);
+    double looking_ms = s->text_ms + s->observe_ms; /* plain decoding would not have spent it */
+    spec_cost_learn(c, n, n_row, s->after_draft, ms - draft_ms - (n_row > n ? 0 : looking_ms));
     if (n_model) spec_cost_learn_draft(c, n_model, draft_ms);
     double plain = spec_cost_verify(c, n, n) * (c->slowness > 0 ? c->slowness : 1);
     double plain_ms = plain * n_tok / n;
     s->allowance += look_share * ms;
     if (s->allowance > GUARD_ROUNDS * plain) s->allowance = GUARD_ROUNDS * plain;
     double lost = ms - plain_ms + (c->replay.ms > 0 ? c->replay.ms : 0);
-    if (s->is_look && drafted && lost > 0) s->allowance -= lost;
+    if (s->is_look && (drafted || s->observes) && lost > 0) s->allowance -= lost;
     if (drafted && plain > 0) guard(s, plain_ms, ms);
-    else if (s->guard.n_left > 0) s->guard.n_left -= n_tok;
-    s->after_draft = n_row > n;
+    else if (spec_rests(s)) s->guard.n_left -= n_tok;
+    else s->guard.ms += looking_ms;
+    s->after_draft = n_row > n || s->observes;
 }
 
 void spec_pause(struct spec *s) {
     s->n_seq = 0;
     s->after_draft = false;
+    s->observes = s->is_fixed;
 }

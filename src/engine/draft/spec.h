@@ -16,9 +16,12 @@
  * slower than plain steps would have been, drafting stops for 256 tokens, and then for twice as many each time. Choices
  * that are not used are tried from time to time, within a time allowance.
  *
- * The model drafter must observe every token of a sequence for which it drafts. This costs a small model a hundredth of
- * the time of its plain steps and a twentieth of its prompts. If drafting with it does not pay, it ignores three in
- * four new sequences entirely. */
+ * The model drafter must observe the tokens of a sequence for which it drafts. On a GPU, this takes up to a tenth of a
+ * small model's step, and most of it delays the next step. So the drafter observes only while its drafts pay, or are
+ * tried; what it missed is no part of its context. The plain steps that others are compared with come after a step
+ * that was not observed: they cost what they cost without speculation. Prompts are observed at once, which costs a
+ * twentieth of their time. If drafting with it does not pay, the drafter ignores three in four new sequences
+ * entirely. */
 #ifndef CHIMERE_ENGINE_SPEC_H
 #define CHIMERE_ENGINE_SPEC_H
 
@@ -70,7 +73,8 @@ struct spec_seq { /* state of one sequence */
     struct spec_rates rates;
     enum spec_region region; /* of the next token */
     bool off;
-    bool follows; /* the model drafter observes this sequence and may draft for it */
+    bool follows;  /* the model drafter may draft for this sequence */
+    bool observed; /* it observed the last evaluated token, so that it can draft the next ones */
 };
 
 /* A sequence that decodes in this step, and what is chosen for it. */
@@ -94,14 +98,20 @@ struct spec {               /* state of the engine */
 
     /* the current step */
     int32_t n_seq;    /* decoding sequences; 0: the step is not measured */
-    bool after_draft; /* the previous step verified a draft */
+    bool after_draft; /* the previous step verified a draft, or was observed */
     bool is_look;     /* the step tries a choice that was not best */
+    bool observes;    /* the model drafter observes the tokens of this step */
+    int32_t n_tried;  /* tokens that it drafts in the next step, as a trial; 0: none */
+    /* set by the scheduler, parts of the step's time: text sources; the model drafter observing */
+    double text_ms, observe_ms;
 
     /* trying other choices, and the guard against losses */
     int32_t n_since_plain, n_turn;
     double allowance; /* ms that such trials may still lose */
     struct {
-        double plain_ms, ms; /* time of the rounds in the window: as plain steps, and measured */
+        /* time of the rounds with drafts in the window: as plain steps, and measured; the latter also includes what
+         * looking for drafts took in the rounds without */
+        double plain_ms, ms;
         int32_t n_round;
         int32_t n_left, n_stop; /* tokens to decode without drafts: remaining; in the next stop */
     } guard;
@@ -116,6 +126,8 @@ void spec_fini(struct spec *s);
 int spec_seq_init(struct spec_seq *q, const int32_t *prompt, int32_t n, int32_t n_more);
 void spec_seq_fini(struct spec_seq *q);
 void spec_seq_push(struct spec *s, struct spec_seq *q, int32_t token);
+/* Nothing is drafted, so nothing needs to be prepared for drafts. */
+static inline bool spec_rests(const struct spec *s) { return s->guard.n_left > 0; }
 /* Called before the prompt is evaluated: the suffix store learns the prompt. Returns whether the model drafter should
  * observe this sequence. */
 bool spec_begin(struct spec *s, struct spec_seq *q);
@@ -132,8 +144,8 @@ int32_t spec_choose(struct spec *s, struct spec_offer *offers, int32_t n);
  * statistics of the job, or NULL. */
 void spec_learn(struct spec *s, struct spec_seq *q, const struct spec_draft *d, int32_t n_accepted,
                 struct draft_stats *stats);
-/* Called after a step with n_row rows that produced n_tok tokens. draft_ms: time of the model drafter, which was asked
- * for n_model tokens. */
+/* Called after a step with n_row rows that produced n_tok tokens. ms: from the end of the previous step. draft_ms: time
+ * of the model drafter, which was asked for n_model tokens. */
 void spec_time(struct spec *s, int32_t n_row, int32_t n_tok, double ms, int32_t n_model,
                double draft_ms);
 /* Called instead of spec_time if the step also did other work. */
