@@ -3,18 +3,20 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/pool.h"
+#include "eval/products.h"
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"
 
 enum {
-    BLOCK = 256, /* number of inputs whose correlations with each other are kept */
-    PENDING = 8, /* rows that are added to the correlations together */
+    BLOCK = PRODUCTS_BLOCK,
     /* rows that a single matrix takes correlations from, evenly spaced: 128 per unknown */
     ROWS = 32768,
 };
@@ -22,17 +24,28 @@ enum {
 struct matrix {
     char name[GGUF_MAX_NAME];
     const struct weight *w; /* view: the weight struct that is passed to ops */
-    double *sums;           /* owned [n_mat, n_in]; NULL until first seen */
-    uint64_t *counts;       /* owned [n_mat] */
-    float *corr;            /* owned [n_mat, n_in, BLOCK]: sums of products; NULL: none */
-    float *pending;         /* owned [n_mat, PENDING, n_in]: rows not yet added to corr */
+    uint64_t *counts;       /* owned [n_mat]; NULL until first seen */
+    double *sums;           /* owned [n_mat, n_in]; a view if `shares` */
+    struct products *corr;  /* owned; a view if `shares`; NULL: none */
     uint64_t stride;        /* one in `stride` rows is added to corr */
+    size_t like;            /* index of a matrix with the same inputs; SIZE_MAX: none */
+    bool shares;            /* the sums of `like`, which then saw each row before this one */
 };
+
+/* Matrices of a layer that multiply the same inputs as another one, which is used before them. */
+#define SAME(slot, as)                                                                             \
+    { offsetof(struct layer_weights, slot), offsetof(struct layer_weights, as) }
+static const struct {
+    size_t slot, like;
+} same_inputs[] = {SAME(attn.k, attn.q),    SAME(attn.v, attn.q),         SAME(ffn.up, ffn.gate),
+                   SAME(moe.up, moe.gate),  SAME(moe.sh_up, moe.sh_gate), SAME(gdn.z, gdn.qkv),
+                   SAME(gdn.beta, gdn.qkv), SAME(gdn.alpha, gdn.qkv)};
 
 struct importance {
     struct matrix *matrices; /* owned [n]; sorted by name at the end of the run */
     size_t n, cap;
     struct map by_slot; /* address of a weight struct -> index */
+    struct pool *pool;  /* owned: the model's own threads may be within an op */
     int64_t n_chunk;
     int32_t chunk_size;
     bool correlations;
@@ -51,7 +64,7 @@ static int add_matrix(struct importance *s, const char *name, const struct weigh
         s->cap = cap;
     }
     struct matrix *mat = &s->matrices[s->n];
-    *mat = (struct matrix){.w = w};
+    *mat = (struct matrix){.w = w, .like = SIZE_MAX};
     snprintf(mat->name, sizeof mat->name, "%s", name);
     if (map_put(&s->by_slot, (const char *)&w, sizeof w, (uint32_t)s->n) < 0)
         return err_set(e, CHIMERE_ENOMEM, "importance matrix: out of memory");
@@ -94,62 +107,42 @@ static int add_layer(struct importance *s, const struct model *m, int32_t il, bo
     return rc;
 }
 
+static void find_same_inputs(struct importance *s, const struct model *m, int32_t il) {
+    const char *base = (const char *)&m->weights.layer[il];
+    for (size_t i = 0; i < sizeof same_inputs / sizeof *same_inputs; i++) {
+        const char *slot = base + same_inputs[i].slot, *like = base + same_inputs[i].like;
+        uint32_t at, other;
+        if (map_find(&s->by_slot, (const char *)&slot, sizeof slot, &at) &&
+            map_find(&s->by_slot, (const char *)&like, sizeof like, &other))
+            s->matrices[at].like = other;
+    }
+}
+
 /* ---- observing ---- */
 
-static void allocate(struct importance *s, struct matrix *m) {
+/* Whether m, first seen with n_row rows of matrix mat, can use the sums of the matrix that it is like. */
+static bool can_share(const struct importance *s, const struct matrix *m, int32_t mat,
+                      int32_t n_row) {
+    const struct matrix *o = m->like == SIZE_MAX ? NULL : &s->matrices[m->like];
+    return o && o->counts && !o->shares && o->w->n_mat == m->w->n_mat && o->w->n_in == m->w->n_in &&
+           o->counts[mat] == (uint64_t)n_row;
+}
+
+static void allocate(struct importance *s, struct matrix *m, int32_t mat, int32_t n_row) {
     size_t n_mat = (size_t)m->w->n_mat, n_in = (size_t)m->w->n_in;
     uint64_t bytes = 0;
-    m->sums = mem_alloc_array(n_mat * n_in, sizeof *m->sums);
     m->counts = mem_alloc_array(n_mat, sizeof *m->counts);
+    m->shares = can_share(s, m, mat, n_row);
+    m->sums =
+        m->shares ? s->matrices[m->like].sums : mem_alloc_array(n_mat * n_in, sizeof *m->sums);
     s->failed = !m->sums || !m->counts;
     if (!s->correlations || !u64_mul(n_mat * n_in, BLOCK * sizeof(uint16_t), &bytes) ||
         bytes > IMPORTANCE_MATRIX_CORR || bytes > IMPORTANCE_ALL_CORR - s->corr_bytes)
         return;
     s->corr_bytes += bytes;
     m->stride = n_mat == 1 && s->n_tok > ROWS ? s->n_tok / ROWS : 1;
-    m->corr = mem_alloc_array(n_mat * n_in, BLOCK * sizeof *m->corr);
-    m->pending = mem_alloc_array(n_mat * n_in, PENDING * sizeof *m->pending);
-    s->failed |= !m->corr || !m->pending;
-}
-
-/* Adds the products of the PENDING rows to corr; missing rows are zero. */
-static void flush(const struct matrix *m, int32_t mat) {
-    size_t n_in = (size_t)m->w->n_in;
-    const float *x = m->pending + (size_t)mat * PENDING * n_in;
-    float *corr = m->corr + (size_t)mat * n_in * BLOCK;
-    for (size_t i = 0; i < n_in; i++, corr += BLOCK) {
-        size_t first = i / BLOCK * BLOCK, n = n_in - first < BLOCK ? n_in - first : BLOCK;
-        /* start at the multiple of 8 at or before the diagonal: the rest is symmetric */
-        for (size_t j = (i - first) / 8 * 8; j < n; j++) {
-            float sum = 0;
-            for (size_t r = 0; r < PENDING; r++) sum += x[r * n_in + i] * x[r * n_in + first + j];
-            corr[j] += sum;
-        }
-    }
-}
-
-static void observe_products(const struct matrix *m, int32_t mat, const float *x) {
-    size_t n_in = (size_t)m->w->n_in;
-    if (m->counts[mat] % m->stride) return;
-    size_t at = (size_t)(m->counts[mat] / m->stride % PENDING);
-    memcpy(m->pending + ((size_t)mat * PENDING + at) * n_in, x, n_in * sizeof *x);
-    if (at + 1 == PENDING) flush(m, mat);
-}
-
-/* Adds the remaining rows of each matrix, with zeros in place of missing ones; then copies the upper triangle to
- * the lower one. */
-static void finish_products(const struct matrix *m) {
-    size_t n_in = (size_t)m->w->n_in;
-    for (int32_t mat = 0; m->corr && mat < m->w->n_mat; mat++) {
-        size_t have = (size_t)((m->counts[mat] + m->stride - 1) / m->stride % PENDING);
-        float *corr = m->corr + (size_t)mat * n_in * BLOCK;
-        memset(m->pending + ((size_t)mat * PENDING + have) * n_in, 0,
-               (PENDING - have) * n_in * sizeof(float));
-        if (have) flush(m, mat);
-        for (size_t i = 0; i < n_in; i++)
-            for (size_t j = 0; j < i % BLOCK; j++)
-                corr[i * BLOCK + j] = corr[(i / BLOCK * BLOCK + j) * BLOCK + i % BLOCK];
-    }
+    m->corr = m->shares ? s->matrices[m->like].corr : products_new((int64_t)n_in, (int64_t)n_mat);
+    s->failed |= !m->corr;
 }
 
 /* Called on the thread that uses the device, during a forward pass. */
@@ -160,15 +153,18 @@ static void observe(void *ud, const struct weight *w, int32_t mat, const float *
     if (s->failed || !map_find(&s->by_slot, (const char *)&w, sizeof w, &at)) return;
     struct matrix *m = &s->matrices[at];
     if (mat < 0 || mat >= w->n_mat) return;
-    if (!m->sums) allocate(s, m);
+    if (!m->counts) allocate(s, m, mat, n_row);
     if (s->failed) return;
+    uint64_t first = m->counts[mat];
+    m->counts[mat] += (uint64_t)n_row;
     double *sums = m->sums + (int64_t)mat * w->n_in;
-    for (int32_t r = 0; r < n_row; r++, m->counts[mat]++) {
+    for (int32_t r = 0; r < n_row && !m->shares; r++, x += x_stride) {
         for (int64_t i = 0; i < w->n_in; i++) {
-            double v = (double)x[r * x_stride + i];
+            double v = (double)x[i];
             sums[i] += v * v;
         }
-        if (m->corr) observe_products(m, mat, x + r * x_stride);
+        if (m->corr && (first + (uint64_t)r) % m->stride == 0)
+            products_add(m->corr, s->pool, mat, x);
     }
 }
 
@@ -183,13 +179,22 @@ static int by_name(const void *a, const void *b) {
 }
 
 /* Removes the matrices that no op was called with. */
-static void finish(struct importance *s) {
+static int finish(struct importance *s, struct err *e) {
     size_t n = 0;
-    for (size_t i = 0; i < s->n; i++) finish_products(&s->matrices[i]);
+    for (size_t i = 0; i < s->n; i++) {
+        struct matrix *m = &s->matrices[i];
+        const struct matrix *like = m->shares ? &s->matrices[m->like] : m;
+        if (m->shares &&
+            memcmp(m->counts, like->counts, (size_t)m->w->n_mat * sizeof *m->counts) != 0)
+            return err_set(e, CHIMERE_EINTERNAL, "importance matrix: %s: expected the rows of %s",
+                           m->name, like->name);
+        if (m->corr && !m->shares) products_finish(m->corr, s->pool);
+    }
     for (size_t i = 0; i < s->n; i++)
         if (s->matrices[i].counts) s->matrices[n++] = s->matrices[i];
     s->n = n;
     qsort(s->matrices, n, sizeof *s->matrices, by_name);
+    return 0;
 }
 
 int importance_run(struct importance **out, struct model *m, const struct windows_text *t,
@@ -197,7 +202,8 @@ int importance_run(struct importance **out, struct model *m, const struct window
     *out = NULL;
     struct importance *s = mem_zalloc(sizeof *s);
     struct window *w = mem_alloc_array(t->n_window, sizeof *w);
-    int rc = s && w ? 0 : err_set(e, CHIMERE_ENOMEM, "importance matrix: out of memory");
+    if (s) s->pool = pool_new(p->n_thread);
+    int rc = s && w && s->pool ? 0 : err_set(e, CHIMERE_ENOMEM, "importance matrix: out of memory");
     if (!rc) {
         map_init(&s->by_slot, (size_t)64 << 20);
         s->n_chunk = (int64_t)t->n_window;
@@ -205,7 +211,10 @@ int importance_run(struct importance **out, struct model *m, const struct window
         s->correlations = p->correlations;
         s->n_tok = (uint64_t)t->n_window * (uint64_t)t->ctx;
     }
-    for (int32_t il = -1; !rc && il < m->hp.n_layer; il++) rc = add_layer(s, m, il, p->output, e);
+    for (int32_t il = -1; !rc && il < m->hp.n_layer; il++) {
+        rc = add_layer(s, m, il, p->output, e);
+        if (!rc && il >= 0) find_same_inputs(s, m, il);
+    }
     for (size_t i = 0; !rc && i < t->n_window; i++)
         w[i] = (struct window){.tokens = t->tokens + i * (size_t)t->ctx,
                                .n_tok = t->ctx,
@@ -216,7 +225,7 @@ int importance_run(struct importance **out, struct model *m, const struct window
         cpu_observe(m->dev, NULL, NULL);
     }
     if (!rc && s->failed) rc = err_set(e, CHIMERE_ENOMEM, "importance matrix: out of memory");
-    if (!rc) finish(s);
+    if (!rc) rc = finish(s, e);
     if (!rc && !s->n)
         rc =
             err_set(e, CHIMERE_EUNSUPPORTED, "%s: no product was observed on this device", m->name);
@@ -229,11 +238,13 @@ int importance_run(struct importance **out, struct model *m, const struct window
 void importance_free(struct importance *s) {
     if (!s) return;
     for (size_t i = 0; i < s->n; i++) {
-        mem_free(s->matrices[i].sums);
-        mem_free(s->matrices[i].counts);
-        mem_free(s->matrices[i].corr);
-        mem_free(s->matrices[i].pending);
+        struct matrix *m = &s->matrices[i];
+        mem_free(m->counts);
+        if (m->shares) continue;
+        mem_free(m->sums);
+        products_free(m->corr);
     }
+    pool_free(s->pool);
     mem_free(s->matrices);
     map_fini(&s->by_slot);
     mem_free(s);
@@ -281,6 +292,7 @@ static void add_tensors(const struct importance *s, struct gguf_writer *g) {
  * inputs. */
 static int write_correlations(const struct matrix *m, struct gguf_writer *g, struct err *e) {
     size_t n = (size_t)(m->w->n_mat * m->w->n_in);
+    const float *corr = products_sums(m->corr);
     uint16_t row[BLOCK];
     int rc = 0;
     for (size_t i = 0; i < n && !rc; i++) {
@@ -289,9 +301,9 @@ static int write_correlations(const struct matrix *m, struct gguf_writer *g, str
         for (size_t j = 0; j < BLOCK; j++) {
             double v = 0;
             if (first % (size_t)m->w->n_in + j < (size_t)m->w->n_in) {
-                double a = (double)m->corr[i * BLOCK + own];
-                double b = (double)m->corr[(first + j) * BLOCK + j];
-                v = a > 0 && b > 0 ? (double)m->corr[i * BLOCK + j] / sqrt(a * b) : 0;
+                double a = (double)corr[i * BLOCK + own];
+                double b = (double)corr[(first + j) * BLOCK + j];
+                v = a > 0 && b > 0 ? (double)corr[i * BLOCK + j] / sqrt(a * b) : 0;
             }
             row[j] = quant_f32_to_f16((float)v);
         }

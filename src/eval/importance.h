@@ -19,7 +19,8 @@ struct importance_params {
     struct windows_params windows;
     /* also collect for the output matrix, which requires logits at every position */
     bool output;
-    bool correlations; /* needs memory of twice the file's size */
+    bool correlations; /* needs memory of up to three times the file's size */
+    int32_t n_thread;  /* for the correlations; as in pool_new */
 };
 
 struct importance;

@@ -55,7 +55,8 @@ static int collect(const struct ramp_options *o, struct model *m, const char *pa
                                                     .whole = true,
                                                     .what = o->quiet ? NULL : "second moments"},
                                         .output = true,
-                                        .correlations = true};
+                                        .correlations = true,
+                                        .n_thread = o->n_thread};
     if (!rc) rc = importance_run(&s, m, &t, &p, e);
     if (!rc) rc = importance_write(s, path, o->text ? "text" : "written by the model", e);
     importance_free(s);

@@ -53,6 +53,14 @@ awk '
     { want = xy / sqrt(xx * yy) * (a * b < 0 ? -1 : 1); d = $(3 - ++n) - want; if (d < 0) d = -d
       if (d > 2e-3 || $n != 1) { print $1, $2, "expected", want; exit 1 } }' \
     ids norm embd corr || fail "blk.0.attn_qkv.weight.in_corr"
+
+# the same file whatever the threads, and the same sums for matrices that share their inputs
+"$CHIMERE" imatrix -m m.gguf -f text -o d.imatrix --ctx 64 --chunks 3 -q --correlations --threads 3 >/dev/null
+cmp c.imatrix d.imatrix || fail "the number of threads changes the file"
+for what in attn_qkv attn_gate ssm_alpha; do
+    "$CHIMERE" dump c.imatrix "blk.0.$what.weight.in_sum2" >"$what"
+done
+cmp attn_qkv attn_gate && cmp attn_qkv ssm_alpha || fail "matrices of one input have other sums"
 one=(--pure -q --tensor-type 'blk.0.attn_qkv=Q2_K' --tensor-type '.=Q8_0')
 "$CHIMERE" quantize m.gguf plain.gguf Q8_0 --imatrix m.imatrix "${one[@]}" >/dev/null
 "$CHIMERE" quantize m.gguf refined.gguf Q8_0 --imatrix c.imatrix "${one[@]}" >/dev/null

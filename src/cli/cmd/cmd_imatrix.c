@@ -34,7 +34,8 @@ static int collect(const struct cfg *c, struct model *m, const struct windows_te
                     .whole = true,
                     .what = cfg_bool(c, "quiet") ? NULL : "importance matrix"},
         .output = cfg_bool(c, "process-output"),
-        .correlations = cfg_bool(c, "correlations")};
+        .correlations = cfg_bool(c, "correlations"),
+        .n_thread = (int32_t)cfg_int(c, "threads")};
     const char *path = cfg_str(c, "file"), *out = cfg_str(c, "output");
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
