@@ -12,6 +12,8 @@
 #   kernels  time of each kernel with 1 to 128 sequences and of prompts of 2 and 4 tokens; the card model checked
 #            on 64 multiprocessors
 #   tiers    35b with less memory than its experts need: slots for experts in use, and whole layers on the processor
+#   dense    27b q4km with less memory than its weights need: feed-forward blocks on the processor, against what the
+#            memory bandwidths of both allow. VRAM selects
 #   35b-cpu  the same with the experts of all layers on the processor: decode there, prompts bring them
 #   nemotron speed of nemotron-30b q4_0
 #   scaling  35b on 1, 2, 4 and 8 cards as replicas, layers and slices, with 1 to 128 streams; memory per card beside the
@@ -156,6 +158,34 @@ tiers() { # MODEL: slots against whole layers on the processor; random weights c
     "$chimere" bench --device cuda -m "$1" --vram 6G -p 0 -n 128 -r 1
 }
 
+dense() { # MODEL: layers on the processor, against the bytes over the measured bandwidths (docs/tiers.md)
+    local vram
+    link
+    "$chimere" bench --device cpu --json -q -m "$1" -p 0 -n 8 -r 1 >"$scratch/dense.cpu.json" || return
+    "$chimere" bench --device cuda --json -q -m "$1" -p 2048 -n 64 -r 2 >"$scratch/dense.cuda.json" || return
+    for vram in ${VRAM:-12G 14G 10G}; do
+        echo "-- --vram $vram ($SECONDS s)"
+        "$chimere" inspect --memory --device cuda --vram "$vram" "$1" | grep -E 'context|feed-forward|in all'
+        "$chimere" bench --device cuda --json -q -m "$1" --vram "$vram" -p 2048 -n 64 -r 2 >"$scratch/dense.json" || continue
+        python3 - "$scratch" <<'PY'
+import json, sys
+read = lambda name: {r["test"]: r for r in json.load(open(sys.argv[1] + "/" + name))}
+cpu, whole, got = read("dense.cpu.json")["decode"], read("dense.cuda.json"), read("dense.json")
+one = got["decode"]
+host, card = one["host_bytes_per_tok"], one["bytes_per_tok"] - one["host_bytes_per_tok"]
+bound = 1 / (host / cpu["bandwidth"] + card / whole["decode"]["bandwidth"])
+print(f"decode {one['tok_s']:.2f} tokens per second; {card / 1e9:.2f} GB by the GPU at {whole['decode']['bandwidth'] / 1e9:.0f}"
+      f" GB/s, {host / 1e9:.2f} GB by the processor at {cpu['bandwidth'] / 1e9:.1f} GB/s: bound {bound:.2f},"
+      f" {one['tok_s'] / bound:.2f} of it; processor alone {cpu['tok_s']:.2f} tokens per second,"
+      f" {cpu['bandwidth_fraction']:.2f} of its bound; GPU alone {whole['decode']['tok_s']:.1f}")
+print(f"prefill 2,048: {got['prefill']['tok_s']:.0f} tokens per second; GPU alone {whole['prefill']['tok_s']:.0f}")
+PY
+    done
+    echo "-- short prompts with the last of them ($SECONDS s): 16 tokens are multiplied by the processor, more are streamed"
+    for n in 16 17 64; do bench -m "$1" --vram "$vram" -p $n -n 0 -r 2; done
+    bench -m "$1" --vram "$vram" -p 2048 -n 8 -r 1
+}
+
 curve() { # MODEL: tokens per second and time of a step by number of sequences
     "$chimere" bench --device cuda --json -m "$1" -p 0 -n 32 -r 3 \
         --parallel 1,2,3,4,6,8,12,16,17,20,24,32,48,64,96,128 >"$scratch/curve.json" || return
@@ -180,7 +210,7 @@ for part in "$@"; do
     echo "== $part ($SECONDS s)"
     case $part in
     test)
-        for t in test_cuda test_cuda_attn test_cuda_pool test_cuda_golden test_cuda_engine; do
+        for t in test_cuda test_cuda_attn test_cuda_dense test_cuda_pool test_cuda_golden test_cuda_engine; do
             timeout 200 "$build/test/$t" >"$scratch/$t.log" 2>&1
             echo "$t: $? $(grep -cE '^\[       OK' "$scratch/$t.log") ok ($SECONDS s)"
             grep -vE '^\[( *RUN| *OK|=====)' "$scratch/$t.log" | head -${LINES_OF_TEST:-40}
@@ -230,6 +260,7 @@ for part in "$@"; do
         for n in 256 512 2048; do bench -m "$m" -b $n -p 2048 -n 0 -r 3 --n-cpu-moe 40; done
         bench -m "$m" -p 0 -n 64 -r 3 --n-cpu-moe 40 ;;
     tiers) tiers "$(model qwen35moe-35b ramp3)" ;;
+    dense) dense "$(model qwen35-27b q4km)" ;;
     35b-q4) bench -m "$(model qwen35moe-35b q4km)" -p 2048 -n 128 -r 3 ;;
     scaling) CHIMERE=$chimere SCRATCH=$scratch bench/scaling.py ;;
     nemotron) bench -m "$(model nemotron-30b q4_0)" -p 2048 -n 128 -r 3 ;;

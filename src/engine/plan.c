@@ -16,6 +16,7 @@
 #include "model/dflash.h"
 #include "model/forward.h"
 #include "model/experts/expert_slots.h"
+#include "model/experts/experts.h"
 #include "model/experts/tier.h"
 #include "model/seq/seq_pool.h"
 
@@ -93,6 +94,14 @@ static bool is_elsewhere(const struct blueprint *b, const struct gguf_tensor *t)
     return is_table(t) ? b->part.first > 0 : b->m->hp.no_head;
 }
 
+/* Whether t can be in host memory beside the device, by itself or as one of many. */
+static bool can_move(const struct blueprint *b, const struct gguf_tensor *t) {
+    return strstr(t->name, "_exps.weight") ||
+           (b->is_dense &&
+            (str_ends(t->name, ".ffn_gate.weight") || str_ends(t->name, ".ffn_up.weight") ||
+             str_ends(t->name, ".ffn_down.weight")));
+}
+
 static void count_tensor(struct blueprint *b, const struct gguf_tensor *t, bool is_tied,
                          int32_t place[ARCH_MAX_LAYERS]) {
     const struct hparams *hp = &b->m->hp;
@@ -102,12 +111,12 @@ static void count_tensor(struct blueprint *b, const struct gguf_tensor *t, bool 
     b->has_expert_bias |= strstr(t->name, "_exps.bias") != NULL;
     b->has_tails |= str_ends(t->name, WEIGHT_TAIL);
     if (table && is_tied) b->weight_bytes += b->dev ? device_bytes(b->dev, t) : t->n_bytes;
-    bool routed = strstr(t->name, "_exps.weight") && sscanf(t->name, "blk.%d.", &il) == 1 &&
-                  il >= 0 && il < hp->n_layer && il < ARCH_MAX_LAYERS;
+    bool moves = can_move(b, t) && sscanf(t->name, "blk.%d.", &il) == 1 && il >= 0 &&
+                 il < hp->n_layer && il < ARCH_MAX_LAYERS;
     if (!b->dev) {
         uint64_t own = table || !b->host ? t->n_bytes : host_bytes(b->host, t);
         b->weight_bytes += own;
-        if (!routed || !t->ne[2]) return;
+        if (!moves || b->is_dense || !t->ne[2]) return;
         b->disk_bytes += own;
         b->record_bytes += own / t->ne[2] + RECORD_WASTE;
         if (t->n_bytes / t->ne[2] > b->part_bytes) b->part_bytes = t->n_bytes / t->ne[2];
@@ -116,7 +125,7 @@ static void count_tensor(struct blueprint *b, const struct gguf_tensor *t, bool 
     if (table) return;
     uint64_t n = device_bytes(b->dev, t);
     b->weight_bytes += n;
-    if (!routed) return;
+    if (!moves) return;
     b->expert_dev[place[il]] += n;
     b->expert_host[place[il]] += t->n_bytes;
 }
@@ -148,7 +157,10 @@ static int read_header(struct memory_plan *out, struct blueprint *b, const char 
     if (!rc) rc = hparams_cut(&b->m->hp, b->part, e);
     if (!rc && b->n_rank > 1) rc = slice_new(&b->slice, &b->m->hp, g, b->rank, b->n_rank, e);
     for (int32_t il = 0; !rc && il < b->m->hp.n_layer && il < ARCH_MAX_LAYERS; il++)
-        place[il] = b->m->hp.layer[il].ffn & FFN_MOE ? b->n_moe++ : 0;
+        if (experts_can_move(&b->m->hp, il)) {
+            b->is_dense = !(b->m->hp.layer[il].ffn & FFN_MOE);
+            place[il] = b->n_moe++;
+        }
     const struct gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
     bool is_tied = !rc && embd && !gguf_find_tensor(g, "output.weight") && b->m->hp.is_causal;
     /* a tied embedding is used for lookup and for the output product; in host memory a float table serves both */
@@ -170,6 +182,7 @@ static void place_experts(struct memory_plan *p, const struct blueprint *b, uint
     p->weight_bytes = b->weight_bytes;
     p->expert_bytes = 0;
     p->n_moe = b->n_moe;
+    p->is_dense = b->is_dense;
     for (p->n_cpu_moe = 0; p->n_cpu_moe < b->n_cpu_most; p->n_cpu_moe++) {
         if (p->n_cpu_moe >= b->n_cpu_least && p->weight_bytes + rest <= p->budget_bytes) break;
         p->weight_bytes -= b->expert_dev[p->n_cpu_moe];
@@ -238,6 +251,7 @@ static struct dflash_bytes drafter_bytes(const struct model *m, const struct eng
 
 static void count_tiers(struct memory_plan *p, const struct blueprint *b) {
     uint64_t all = 0;
+    if (b->is_dense) return;
     for (int32_t i = 0; i < b->n_moe; i++) all += b->expert_dev[i];
     p->tier_bytes[PLAN_DEVICE] = b->dev ? p->weight_bytes + all - b->weight_bytes : 0;
     p->tier_bytes[PLAN_MEMORY] = b->dev          ? p->expert_bytes
@@ -381,7 +395,7 @@ static bool choose_placed(struct memory_plan *p, struct blueprint *b,
     if (want->fix_cpu_moe || !b->n_moe) return false;
     b->n_cpu_most = b->n_moe;
     bool ok = choose(p, b, want);
-    if (!want->expert_slots || b->has_expert_bias || (ok && !slots_pay(p, b)) ||
+    if (!want->expert_slots || b->is_dense || b->has_expert_bias || (ok && !slots_pay(p, b)) ||
         !expert_slots_are_possible(b->dev, &b->m->hp))
         return ok;
     struct memory_plan layers = *p;
@@ -467,9 +481,9 @@ static int refuse(const struct memory_plan *p, const struct blueprint *b,
     if (p->is_device && p->host_bytes > p->host_budget_bytes)
         err_set(
             e, CHIMERE_ELIMIT,
-            "%s does not fit: experts of %d layers beside the GPU need %s of memory, and %s may "
-            "be used",
-            p->name, p->n_cpu_moe, host, host_have);
+            "%s does not fit: %s of %d layers beside the GPU need %s of memory, and %s may be used",
+            p->name, p->is_dense ? "feed-forward blocks" : "experts", p->n_cpu_moe, host,
+            host_have);
     if (b->has_tails && b->m->hp.moe.n_expert)
         err_hint(e,
                  "the file has tensors in two parts (*%s), so the device must hold all experts; "
@@ -568,9 +582,9 @@ void plan_print(const struct memory_plan *p, struct buf *out) {
     if (!p->is_device) buf_printf(out, "  program      %10s\n", program);
     buf_printf(out, "  in all       %10s  of %s that may be used\n", total, budget);
     if (p->pool_bytes || p->slot_bytes) print_pool(p, out);
-    if (p->is_device && p->n_moe && !p->slot_bytes)
-        buf_printf(out, "  experts      %10s  of %d of %d layers, on the processor%s\n", experts,
-                   p->n_cpu_moe, p->n_moe,
+    if (p->is_device && (p->is_dense ? p->n_cpu_moe : p->n_moe) && !p->slot_bytes)
+        buf_printf(out, "  %-12s %10s  of %d of %d layers, on the processor%s\n",
+                   p->is_dense ? "feed-forward" : "experts", experts, p->n_cpu_moe, p->n_moe,
                    p->staging_bytes ? "; long prompts stream them to the GPU" : "");
     if (p->is_device)
         buf_printf(out, "  host         %10s  of %s that may be used\n", host, host_budget);

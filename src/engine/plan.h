@@ -65,8 +65,10 @@ struct memory_plan {
     uint64_t total_bytes, budget_bytes; /* of device memory if the device has its own */
     bool is_device;
     int32_t n_engine; /* that take turns on the device */
-    /* n_moe: layers with experts; n_cpu_moe: those whose experts the host multiplies */
+    /* n_moe: layers with experts, or in a model without them with a dense feed-forward; n_cpu_moe: those whose experts
+     * the host multiplies */
     int32_t n_moe, n_cpu_moe;
+    bool is_dense;         /* n_moe and n_cpu_moe count dense layers */
     uint64_t expert_bytes; /* host memory of the experts of the n_cpu_moe layers */
     /* part of scratch_bytes: buffers through which long prompts stream these experts; 0: none */
     uint64_t staging_bytes;

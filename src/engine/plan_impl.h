@@ -35,13 +35,15 @@ struct blueprint {
      * part_bytes: largest matrix of one expert in the file's form; least_pool: smallest pool, 0: all experts are in
      * memory. */
     uint64_t disk_bytes, record_bytes, part_bytes, least_pool;
-    /* bytes of each mixture layer's experts on the device and on the host, in layer order */
+    /* bytes of each mixture layer's experts on the device and on the host, in layer order; or, in a model without
+     * experts, of the dense feed-forward (experts_can_move) */
     uint64_t expert_dev[ARCH_MAX_LAYERS], expert_host[ARCH_MAX_LAYERS];
     /* how many mixture layers exist; how many may go to the host */
     int32_t n_moe, n_cpu_most;
     int32_t n_cpu_least;
     bool uses_slots;      /* experts are in slots of device memory (expert_slots.h) */
     bool has_expert_bias; /* then they cannot be */
+    bool is_dense;        /* no layer has experts */
     bool has_tails; /* matrices in two parts: only if all experts are in the device's memory */
 };
 

@@ -55,6 +55,14 @@ static void drop_cuts(struct lora *l) {
     l->n_cut = 0;
 }
 
+/* Whether base is of a dense feed-forward that the processor multiplies for a GPU (experts.h). */
+static bool is_on_host(const struct model *m, int32_t il, const struct weight *base) {
+    const struct expert_store *x = &m->weights.experts;
+    const struct layer_weights *l = &m->weights.layer[il];
+    return x->host && il < m->hp.n_layer && x->layer[il].on_host && !x->layer[il].router.data &&
+           (base == &l->ffn.gate || base == &l->ffn.up || base == &l->ffn.down);
+}
+
 static struct weight view(const struct gguf_tensor *t) {
     size_t row_bytes = (size_t)(t->n_bytes / (t->ne[1] ? t->ne[1] : 1));
     return (struct weight){.data = t->data,
@@ -119,6 +127,11 @@ static int bind_pair(struct lora *l, const struct model *m, const struct hparams
         (is_here ? !n_part : !gguf_find_tensor(m->gguf, name)))
         return err_set(e, CHIMERE_EMISMATCH,
                        "tensor %s: the model has no such matrix that adapters may change", name);
+    if (is_here && is_on_host(m, il, base))
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "tensor %s: adapters cannot change a matrix that is on the processor beside "
+                       "the GPU",
+                       name);
     int64_t n_in = arch_dim(whole, (enum arch_dim)row->dims[0], il),
             n_out = arch_dim(whole, (enum arch_dim)row->dims[1], il);
     if (ta->ne[0] != (uint64_t)n_in || tb->ne[1] != (uint64_t)n_out || ta->ne[1] != tb->ne[0] ||

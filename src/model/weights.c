@@ -413,6 +413,16 @@ static bool on_host(const struct weights *w, int32_t il) {
     return il >= 0 && w->experts.host && w->experts.layer[il].on_host;
 }
 
+/* Gate, up and down of what can be in host memory: the experts, or the dense feed-forward (experts_can_move). */
+static void movable(struct weights *w, const struct hparams *hp, int32_t il,
+                    struct weight *out[3]) {
+    struct layer_weights *l = &w->layer[il];
+    bool is_moe = hp->layer[il].ffn & FFN_MOE;
+    out[0] = is_moe ? &l->moe.gate : &l->ffn.gate;
+    out[1] = is_moe ? &l->moe.up : &l->ffn.up;
+    out[2] = is_moe ? &l->moe.down : &l->ffn.down;
+}
+
 /* Whether m holds routed experts of the trunk. */
 static bool is_routed(const struct weights *w, const struct hparams *hp, const struct weight *m,
                       int32_t il) {
@@ -468,10 +478,10 @@ static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
 /* The device that multiplies m. */
 static struct dev *home_of(const struct binder *b, const struct weight *m, int32_t il) {
     if (!on_host(b->w, il)) return b->dev;
-    const struct layer_weights *l = &b->w->layer[il];
-    bool routed = m == &l->moe.gate || m == &l->moe.up || m == &l->moe.down ||
-                  m == &b->w->experts.layer[il].router;
-    return routed ? b->w->experts.host : b->dev;
+    struct weight *part[3];
+    movable(b->w, b->hp, il, part);
+    bool moves = m == part[0] || m == part[1] || m == part[2];
+    return moves || m == &b->w->experts.layer[il].router ? b->w->experts.host : b->dev;
 }
 
 static size_t weight_bytes(const struct weight *m) {
@@ -618,15 +628,20 @@ static int alloc_staging(struct binder *b) {
 }
 
 /* Copies the vectors of layer il that the host needs to `at` (NULL: only counts): biases of the choice, of the router
- * and of the experts. Returns the bytes. */
+ * and of the experts or of the dense feed-forward. Returns the bytes. */
 static size_t copy_vectors(struct binder *b, int32_t il, char *at) {
     const struct layer_weights *l = &b->w->layer[il];
     struct expert_layer *to = &b->w->experts.layer[il];
-    size_t n_expert = (size_t)b->hp->moe.n_expert, n_ff = (size_t)b->hp->moe.n_ff, done = 0;
+    bool is_moe = b->hp->layer[il].ffn & FFN_MOE;
+    size_t n_expert = is_moe ? (size_t)b->hp->moe.n_expert : 1, done = 0;
+    size_t n_ff = is_moe ? (size_t)b->hp->moe.n_ff : (size_t)b->hp->layer[il].n_ff;
     const struct {
         const float *from, **to;
         size_t n; /* per expert */
-    } all[] = {{l->moe.select_b, &to->select_b, 1},
+    } all[] = {{is_moe ? NULL : l->ffn.gate_b, &to->bias.gate, n_ff},
+               {is_moe ? NULL : l->ffn.up_b, &to->bias.up, n_ff},
+               {is_moe ? NULL : l->ffn.down_b, &to->bias.down, (size_t)b->hp->n_embd},
+               {l->moe.select_b, &to->select_b, 1},
                {l->moe.bias.router, &to->bias.router, 1},
                {l->moe.bias.gate, &to->bias.gate, n_ff},
                {l->moe.bias.up, &to->bias.up, n_ff},
@@ -643,7 +658,7 @@ static size_t copy_vectors(struct binder *b, int32_t il, char *at) {
     return done;
 }
 
-/* Marks the mixtures whose experts stay in host memory; the host gets a copy of their routers. */
+/* Marks the layers whose experts stay in host memory; the host gets a copy of their routers. */
 static int place_experts(struct binder *b, const struct expert_placement *where, size_t *bytes) {
     struct expert_store *s = &b->w->experts;
     int32_t n = 0; /* layers */
@@ -652,11 +667,12 @@ static int place_experts(struct binder *b, const struct expert_placement *where,
     s->layer = mem_alloc_array((size_t)arch_n_layer_all(b->hp), sizeof *s->layer);
     if (!s->layer) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
     for (int32_t il = 0; il < b->hp->n_layer && n < where->n_layer; il++) {
-        struct layer_weights *l = &b->w->layer[il];
-        if (!(b->hp->layer[il].ffn & FFN_MOE)) continue;
+        struct weight *part[3];
+        if (!experts_can_move(b->hp, il)) continue;
+        movable(b->w, b->hp, il, part);
         s->layer[il] = (struct expert_layer){.on_host = true,
-                                             .router = l->moe.router,
-                                             .file = {l->moe.gate, l->moe.up, l->moe.down}};
+                                             .router = b->w->layer[il].moe.router,
+                                             .file = {*part[0], *part[1], *part[2]}};
         *bytes += copy_vectors(b, il, NULL);
         n++;
     }
@@ -742,11 +758,12 @@ static int prepare_all(struct binder *b, const struct expert_placement *where, b
             uint64_t bytes = weight_bytes(m[i]);
             bool routed =
                 (b->hp->layer[il < 0 ? 0 : il].ffn & FFN_MOE) && m[i]->n_mat > 1 && il >= 0;
-            if (il < b->hp->n_layer)
-                b->w->bytes_per_tok +=
-                    routed ? bytes / (uint64_t)m[i]->n_mat * (uint64_t)b->hp->moe.n_used : bytes;
+            uint64_t read =
+                routed ? bytes / (uint64_t)m[i]->n_mat * (uint64_t)b->hp->moe.n_used : bytes;
+            if (il < b->hp->n_layer) b->w->bytes_per_tok += read;
             if (is_on_disk(b->w, b->hp, m[i], il)) continue;
             struct dev *d = home_of(b, m[i], il);
+            if (d != b->dev) b->w->host_bytes_per_tok += read;
             rc = prepare_one(b, m[i], il, d, d == b->dev ? &at : &host);
             if (rc) break;
             done += bytes;

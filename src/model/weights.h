@@ -104,7 +104,8 @@ struct weights {
     size_t n_owned;
     struct weight **tails; /* owned [n_tail], each owned */
     size_t n_tail;
-    uint64_t bytes_per_tok; /* weight bytes that decoding one token reads */
+    uint64_t bytes_per_tok;      /* weight bytes that decoding one token reads */
+    uint64_t host_bytes_per_tok; /* of these, read by the processor beside the device */
 };
 
 /* slice: the device's part of each tensor; hp is the slice's; NULL: the whole tensors. */

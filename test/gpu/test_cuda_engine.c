@@ -27,7 +27,7 @@
 
 extern int inject_fail_nth, inject_lose_nth, inject_lose_device;
 
-static char small[64], several[64], deep[64], whole[64];
+static char small[64], several[64], deep[64], dense[64], whole[64];
 
 /* Two layers and four experts, which the emulator runs in a second a token; and the 35B's header. */
 static int make_files(void **state) {
@@ -41,7 +41,10 @@ static int make_files(void **state) {
     const struct synth_options m = {"qwen35moe-mini", "q8", several, 2, 12, 512, false};
     snprintf(deep, sizeof deep, "%s/deep.gguf", scratch);
     const struct synth_options n = {"qwen35moe-mini", "q8", deep, 5, 24, 512, false};
-    if (synth_write(&m, &r, &e) || synth_write(&n, &r, &e)) fail_msg("%s", e.text);
+    snprintf(dense, sizeof dense, "%s/dense.gguf", scratch);
+    const struct synth_options d = {"olmo-hybrid-mini", "q8", dense, 2, 0, 512, false};
+    if (synth_write(&m, &r, &e) || synth_write(&n, &r, &e) || synth_write(&d, &r, &e))
+        fail_msg("%s", e.text);
     const struct synth_options w = {"qwen35moe-35b", "ramp3", whole, 0, 0, 0, true};
     if (synth_write(&s, &r, &e) || synth_write(&w, &r, &e)) fail_msg("%s", e.text);
     return 0;
@@ -544,6 +547,44 @@ static void refused_pinned_memory_puts_layers_on_the_processor(void **state) {
     assert_true(n_other >= 4 && n_failed >= 4);
 }
 
+/* As few layers as will do are on the processor, and requests are answered; a card without room for the rest is
+ * refused. */
+static void a_dense_model_may_be_larger_than_the_card(void **state) {
+    (void)state;
+    struct load_params p;
+    struct loaded l;
+    struct err e = {0};
+    struct buf b;
+    load_small(&p);
+    p.path = dense;
+    p.opened = open_cuda(0);
+    if (load_open(&l, &p, &e)) fail_msg("%s", e.text);
+    assert_int_equal(l.plan.n_cpu_moe, 0);
+    const struct memory_plan full = l.plan;
+    load_close(&l);
+    uint64_t each = 0;
+    for (int n_layer = 1; n_layer <= 2; n_layer++) {
+        p.vram_bytes = full.total_bytes - each - 1;
+        p.opened = open_cuda(p.vram_bytes);
+        if (load_open(&l, &p, &e)) fail_msg("%s", e.text);
+        assert_int_equal(l.plan.n_cpu_moe, n_layer);
+        assert_true(l.plan.total_bytes <= p.vram_bytes);
+        if (n_layer == 1) each = full.weight_bytes - l.plan.weight_bytes;
+        assert_int_equal(full.weight_bytes - l.plan.weight_bytes, (uint64_t)n_layer * each);
+        buf_init(&b, 1 << 16);
+        plan_print(&l.plan, &b);
+        assert_non_null(strstr(b.p, n_layer == 1 ? "of 1 of 2 layers, on the processor"
+                                                 : "of 2 of 2 layers, on the processor"));
+        buf_fini(&b);
+        if (answer(l.engine, &e)) fail_msg("%s", e.text);
+        load_close(&l);
+    }
+    p.vram_bytes = full.total_bytes - 2 * each - 1;
+    p.opened = open_cuda(p.vram_bytes);
+    assert_int_equal(load_open(&l, &p, &e), CHIMERE_ELIMIT);
+    assert_non_null(strstr(e.text, "does not fit"));
+}
+
 /* Hits among the experts that the first answer uses, with a fresh start of the model. */
 static double hits_of_first_answer(const struct load_params *p, uint64_t vram) {
     struct load_params own = *p;
@@ -928,6 +969,7 @@ int main(void) {
         cmocka_unit_test(a_batch_takes_the_room_that_is_left),
         cmocka_unit_test(experts_give_the_same_wherever_they_are),
         cmocka_unit_test(streamed_experts_give_the_same_bits),
+        cmocka_unit_test(a_dense_model_may_be_larger_than_the_card),
         cmocka_unit_test(experts_in_slots_give_the_same_bits),
         cmocka_unit_test(the_next_start_has_the_experts_in_use),
         cmocka_unit_test(ops_are_timed),

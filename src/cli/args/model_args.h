@@ -14,7 +14,7 @@
     {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL, "cpu, cuda or cuda:N; auto: cpu"}, \
     {"vram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "take no more of a GPU's memory"},     \
     {"ram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "take no more of the machine's memory; experts that it cannot hold are read from disk (default: what is available)"}, \
-    {"n-cpu-moe", 0, CFG_INT, "N", NULL, 0, 1024, NULL, "layers whose experts the processor multiplies (default: as few as fit)"}, \
+    {"n-cpu-moe", 0, CFG_INT, "N", NULL, 0, 1024, NULL, "layers whose experts or dense feed-forward the processor multiplies (default: as few as fit)"}, \
     {"expert-slots", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "if a GPU cannot hold all experts, keep all in host memory and those in use on the GPU; --no-expert-slots: whole layers on the processor"}, \
     {"isa", 0, CFG_ENUM, "SET", "best", 0, 0, CPU_ISA_CHOICES, "instruction set"},  \
     {"quiet", 'q', CFG_BOOL, NULL, "false", 0, 0, NULL, "no progress bars"}

@@ -342,7 +342,9 @@ static json_t *report(const struct rig *r, bool is_decode, int32_t n_seq, const 
     json_object_set_new(o, "tok_s", json_real(round(x->median * 100) / 100));
     json_object_set_new(o, "tok_s_sd", json_real(round(x->sd * 100) / 100));
     json_object_set_new(o, "bytes_per_tok", json_integer((json_int_t)bytes));
-    if (is_decode && n_seq == 1 && r->bandwidth > 0)
+    uint64_t host = r->m->weights.host_bytes_per_tok;
+    if (host) json_object_set_new(o, "host_bytes_per_tok", json_integer((json_int_t)host));
+    if (is_decode && n_seq == 1 && r->bandwidth > 0 && !host)
         json_object_set_new(o, "bandwidth_fraction",
                             json_real(round(x->median * bytes / r->bandwidth * 1e4) / 1e4));
     json_object_set_new(o, "bandwidth", json_integer((json_int_t)r->bandwidth));
@@ -393,10 +395,12 @@ static void print_row(const struct rig *r, bool is_decode, int32_t n_seq, const 
     else snprintf(test, sizeof test, "prefill %d", r->n_prompt);
     printf("%-32.32s  %-14s %6d %5d %12.2f +- %-8.2f", r->m->name, test, r->depth, n_seq, x->median,
            x->sd);
-    if (is_decode && n_seq == 1 && r->bandwidth > 0)
-        printf(" %5.1f %% of %.1f GB/s by %.3f GB",
-               100 * x->median * bytes_per_tok(r) / r->bandwidth, r->bandwidth * 1e-9,
-               bytes_per_tok(r) * 1e-9);
+    double bytes = bytes_per_tok(r), host = (double)r->m->weights.host_bytes_per_tok;
+    if (is_decode && n_seq == 1 && host > 0)
+        printf(" %.3f GB by the GPU, %.3f GB by the processor", (bytes - host) * 1e-9, host * 1e-9);
+    else if (is_decode && n_seq == 1 && r->bandwidth > 0)
+        printf(" %5.1f %% of %.1f GB/s by %.3f GB", 100 * x->median * bytes / r->bandwidth,
+               r->bandwidth * 1e-9, bytes * 1e-9);
     if (x->n_launch > 0)
         printf("%s%.0f launches", is_decode && n_seq == 1 ? ", " : "  ", x->n_launch);
     if (isfinite(x->joules)) printf("  %.4g J/token", x->joules);

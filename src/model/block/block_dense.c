@@ -1,5 +1,6 @@
 /* block_dense.c: dense feed-forward. */
 #include "model/block/block_impl.h"
+#include "model/experts/experts.h"
 
 /* The same product op by op, used if a sequence's adapter changes one of the matrices. */
 static void dense_with_lora(struct forward *f, int32_t il) {
@@ -35,7 +36,7 @@ static void dense_forward(struct forward *f, int32_t il) {
                                .gate_scale = 1,
                                .down_scale = 1,
                                .out = f->x};
-    f->d->ops->ffn(f->d, &a);
+    experts_run_dense(f->experts, il, &a);
 }
 
 static bool is_in(const struct layer_shape *l) { return l->ffn & FFN_DENSE; }

@@ -10,9 +10,17 @@
 
 static const struct weight *weight_or_null(const struct weight *w) { return w->data ? w : NULL; }
 
+bool experts_can_move(const struct hparams *hp, int32_t il) {
+    bool is_dense = true;
+    for (int32_t i = 0; i < hp->n_layer; i++)
+        is_dense &= !(hp->layer[i].ffn & FFN_MOE) && !hp->layer[i].share_back;
+    return (hp->layer[il].ffn & (is_dense ? FFN_DENSE : FFN_MOE)) != 0;
+}
+
 bool experts_stream(const struct hparams *hp, int32_t n_tok) {
-    return n_tok > STEP_MAX_TOK &&
-           (int64_t)n_tok * hp->moe.n_used >= (int64_t)STREAM_ROWS_PER_EXPERT * hp->moe.n_expert;
+    int64_t n_expert = hp->moe.n_expert > 0 ? hp->moe.n_expert : 1;
+    int64_t n_row = (int64_t)n_tok * (hp->moe.n_expert > 0 ? hp->moe.n_used : 1);
+    return n_tok > STEP_MAX_TOK && n_row >= STREAM_ROWS_PER_EXPERT * n_expert;
 }
 
 static int alloc_keep(struct experts *x) {
@@ -41,7 +49,8 @@ int experts_new(struct experts **out, const struct model *m, const struct dev_ne
     if (!host) return 0;
     int rc = host->ops->reserve(host, need, e);
     size_t rows = (size_t)n_tok_max * (size_t)m->hp.n_embd * sizeof(float);
-    size_t routes = (size_t)STEP_MAX_TOK * (size_t)m->hp.moe.n_expert * sizeof(float);
+    size_t n_expert = m->hp.moe.n_expert > 0 ? (size_t)m->hp.moe.n_expert : 1;
+    size_t routes = STEP_MAX_TOK * n_expert * sizeof(float);
     x->x = x->d->ops->host_alloc(x->d, rows);
     x->y = x->d->ops->host_alloc(x->d, rows);
     x->logits = x->d->ops->host_alloc(x->d, routes);
@@ -151,6 +160,46 @@ void experts_begin(struct experts *x, const struct span *spans, const struct moe
     if (!x->streams) return;
     x->d->ops->stage_fence(x->d); /* the ops recorded so far still use both buffers */
     stage_next(x, 0);
+}
+
+/* ---- a dense feed-forward ---- */
+
+static void dense_on_host(struct experts *x, int32_t il, const struct ffn_args *a) {
+    const struct moe_bias *bias = &x->m->weights.experts.layer[il].bias;
+    const struct ops *ops = x->d->ops;
+    struct dev *host = x->m->weights.experts.host;
+    int64_t n = (int64_t)a->n_tok * x->m->hp.n_embd;
+    ops->download_async(x->d, x->x, a->x, (size_t)n * sizeof(float));
+    ops->download_wait(x->d);
+    memset(x->y, 0, (size_t)n * sizeof(float));
+    struct ffn_args here = *a;
+    here.x = x->x;
+    here.gate_b = bias->gate, here.up_b = bias->up, here.down_b = bias->down;
+    here.out = x->y;
+    host->ops->ffn(host, &here);
+    ops->axpby(x->d, a->out, 1, x->y, 1, n);
+}
+
+void experts_run_dense(struct experts *x, int32_t il, const struct ffn_args *a) {
+    const struct expert_store *s = &x->m->weights.experts;
+    if (!s->host || il >= x->m->hp.n_layer || !s->layer[il].on_host ||
+        s->layer[il].router.data) { /* beside experts it is on the device */
+        x->d->ops->ffn(x->d, a);
+        return;
+    }
+    if (!x->streams) {
+        dense_on_host(x, il, a);
+        return;
+    }
+    const struct weight *staged = x->staged[x->next ^ 1];
+    struct ffn_args here = *a;
+    here.gate = weight_or_null(&staged[0]);
+    here.up = &staged[1];
+    here.down = &staged[2];
+    x->d->ops->stage_fence(x->d);
+    x->d->ops->ffn(x->d, &here);
+    x->d->ops->flush(x->d);
+    stage_next(x, il + 1);
 }
 
 /* ---- from disk ---- */

@@ -18,7 +18,11 @@ struct tier;
 struct tier_stats;
 struct routing;
 
-/* Keeps the experts of the first n_layer mixtures in host memory. */
+/* Whether the experts of layer il can be in host memory, or in a model without experts its dense feed-forward, which is
+ * then placed, multiplied and streamed like a single expert. */
+bool experts_can_move(const struct hparams *hp, int32_t il);
+
+/* Keeps the experts of the first n_layer layers that have such in host memory. */
 struct expert_placement {
     struct dev *host; /* owned by the model, also after failure; NULL: all are on the device */
     int32_t n_layer;
@@ -30,10 +34,10 @@ struct expert_placement {
     uint64_t slot_bytes;
 };
 
-/* The routed experts of one layer; zero if they are on the device. */
+/* The routed experts of one layer, or its dense feed-forward; zero if they are on the device. */
 struct expert_layer {
     bool on_host;
-    struct weight router;  /* in the host's form */
+    struct weight router;  /* in the host's form; no data: a dense feed-forward */
     const float *select_b; /* [n_expert], host memory; NULL: none */
     struct moe_bias bias;  /* host memory */
     struct weight file[3]; /* gate, up, down as stored in the file: the source of streaming */
@@ -79,6 +83,8 @@ void experts_begin(struct experts *x, const struct span *spans, const struct moe
 
 /* Adds the mixture of layer il to a->out. a describes it as if all experts were on the device. */
 void experts_run(struct experts *x, int32_t il, const struct moe_args *a);
+/* The dense feed-forward of layer il. */
+void experts_run_dense(struct experts *x, int32_t il, const struct ffn_args *a);
 
 /* Counters of experts on disk or in slots since the model was opened; returns false if there are none. Any thread. */
 bool experts_stats(const struct expert_store *s, struct tier_stats *out);
