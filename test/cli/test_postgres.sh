@@ -5,34 +5,10 @@ set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 needs curl python3
-bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)
-[ -x "$bin/initdb" ] || {
-    echo "skip: postgres: no server; script/setup --test installs it"
-    exit 77
-}
-# The server refuses to run as root.
-as=()
-if [ "$(id -u)" = 0 ]; then
-    id postgres >/dev/null 2>&1 && command -v setpriv >/dev/null || {
-        echo "skip: postgres: root, and no user postgres to run it as"
-        exit 77
-    }
-    as=(setpriv "--reuid=postgres" "--regid=postgres" --clear-groups)
-    mkdir db
-    chown postgres db
-    chmod 711 "$work"
-else
-    mkdir db
-fi
+# shellcheck source=test/cli/postgres.sh
+. "$SOURCE_DIR/test/cli/postgres.sh"
 export XDG_DATA_HOME=$work/data LC_ALL=C
-cluster() { # start | stop | ...
-    (cd / && "${as[@]}" "$bin/pg_ctl" -D "$work/db/data" -w "$@" >"$work/pg_ctl.log" 2>&1) || fail "pg_ctl $*: $(cat "$work/pg_ctl.log")"
-}
-pids=()
-trap 'kill "${pids[@]}" 2>/dev/null || true; cluster stop -m immediate || true; wait; rm -rf "$work"' EXIT
-(cd / && "${as[@]}" "$bin/initdb" -D "$work/db/data" -A trust -U chimere --encoding=UTF8 --locale=C --no-sync >"$work/initdb.log" 2>&1) || fail "initdb: $(cat initdb.log)"
-started() { cluster start -o "-k $work/db -c listen_addresses='' -c fsync=off -c max_connections=40" -l "$work/db/log"; }
-started
+started -c fsync=off
 url="postgres://chimere@/postgres?host=$work/db"
 
 # ---- the suite ----
@@ -83,7 +59,7 @@ becomes 503 "$one"
 grep -q 'store away' body || fail "no reason: $(cat body)"
 [ "$(ask "$one" "$bob")" = 200 ] || fail "answers need the database: $(cat body)" # its record waits
 "$CHIMERE" drain --url "$one" --url-key x 2>/dev/null && fail "drain without a key"
-started
+started -c fsync=off
 becomes 200 "$one"
 becomes 200 "$two"
 carol=$("$CHIMERE" key add carol --store "$url" 2>/dev/null)

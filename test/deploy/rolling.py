@@ -55,15 +55,16 @@ async def exchange(port, method, path, body=b"", session="", deadline=60):
 
 
 class Replica:
-    def __init__(self, args, i):
+    def __init__(self, args, i, *options):
         self.args, self.name, self.ready, self.n_open, self.n_start = args, "replica-%d" % i, False, 0, 0
+        self.options = options
         self.port = 0
 
     async def start(self):
         """As a pod: a new process, which is asked for until it is ready. The address stays, as a name would."""
         self.process = await asyncio.create_subprocess_exec(
             self.args.chimere, "serve", "-q", "-m", "nano", "--port", str(self.port), "--ctx", "1024", "--parallel", "4", "--no-odo",
-            "--grace", "20", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL)
+            "--grace", "20", *self.options, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL)
         line = (await asyncio.wait_for(self.process.stdout.readline(), 120)).decode()
         if "http://" not in line:
             raise SystemExit("FAILED: a replica does not start: %s" % (await self.process.stderr.read()).decode())
@@ -239,5 +240,6 @@ def report(replicas, gateway, clients, quiet_end, back):
     return 1 if problems else 0
 
 
-os.environ.setdefault("PYTHONUNBUFFERED", "1")
-sys.exit(asyncio.run(main()))
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    sys.exit(asyncio.run(main()))
