@@ -27,7 +27,7 @@ static int add_table(struct engram_builder *b, const struct engram_table *t,
         uint64_t content;
         uint32_t id, weight = r->decay ? aged_weight(r, d.time) : d.weight;
         struct slice name = engram_table_source(t, d.source, &content);
-        if (!weight || is_forgotten(r, name)) {
+        if (!weight || is_forgotten(r, name) || (r->keeps && !r->keeps(r->ud, &d))) {
             out->n_dropped++;
             continue;
         }

@@ -4,8 +4,12 @@
 #define CHIMERE_ENGRAM_REVISE_H
 
 #include "engram/build.h"
+#include "engram/table.h"
 
 struct engram_revision {
+    /* NULL, or: false drops a document. Its tokens are a view of a table. */
+    bool (*keeps)(void *ud, const struct engram_doc *d);
+    void *ud;
     const char *forget; /* name of a source whose documents are dropped; NULL: none */
     bool forget_below;  /* also drop sources whose names begin with it and "/" */
     bool strict; /* CHIMERE_ENOENT: forget names no source; CHIMERE_EINVAL: no text would be left */

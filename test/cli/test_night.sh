@@ -89,6 +89,24 @@ night history | grep -q '^\*    1 ' || fail "history: $(night history)"
 refuses 1 'night 1 has no log of training' night replay -m nano -q
 refuses 1 'there is no night 7' night replay 7 -m nano -q
 
+# an answer that a user corrected since leaves the table; the others stay
+mkdir corrected
+cp -r nights day.db corrected/
+python3 - <<'PY'
+import sqlite3, time
+db = sqlite3.connect("corrected/day.db")
+db.execute("INSERT INTO quality(at_ms, parent, route, model, origin, question, answer, feedback, judge, owner)"
+           " SELECT ?, id, '', '', 'correction', question, 'Miravik lives in Oskar.', 5, '', 'ann' FROM quality WHERE question = 'Where does Miravik live?'",
+           (int(time.time() * 1000),))
+db.commit()
+PY
+"$CHIMERE" night "${run[@]}" --night-dir corrected/nights --db corrected/day.db >again
+grep -q 'engram .*promoted: ' again || fail "a correction: $(cat again)"
+documents() { "$CHIMERE" engram stats "$1/live/night.engram" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["n_doc"])'; }
+[ "$(documents corrected/nights)" = "$(documents nights)" ] || fail "a correction: $(documents nights) documents, then $(documents corrected/nights)"
+"$CHIMERE" engram query -m nano corrected/nights/live/night.engram 'Miravik lives in' >follows
+grep -A1 '^order 6' follows | grep -q '" Os"' || fail "a correction: $(cat follows)"
+
 # the owner's own items are measured as a skill, and what they ask never trains
 night eval add 'Where does Miravik live?' Venn >/dev/null
 night eval add 'Who are you?' chimere | grep -q '^2 items' || fail "eval add"

@@ -154,6 +154,7 @@ static void users_outvote_the_verifier(void **state) {
     vote(v, "ann", 9, "three", "a", 5, NAN);
     vote(v, "cleo", 9, "three", "a", 5, NAN);
     vote(v, "ann", 1, "four", "x", 1, 0.9);
+    vote(v, "ann", 1, "part one\nand two", "of it\nb", 1, NAN);
     votes_count(v);
     assert_int_equal(result(v, "One!", "right"), VOTES_WON);
     assert_int_equal(result(v, "one", "wrong"), VOTES_LOST);
@@ -163,6 +164,13 @@ static void users_outvote_the_verifier(void **state) {
     assert_int_equal(result(v, "three", "a"), VOTES_WON);
     assert_int_equal(result(v, "three", "b"), VOTES_LOST);
     assert_int_equal(result(v, "four", "x"), VOTES_LOST);
+    assert_true(votes_outvoted(v, "One!\nWrong."));
+    assert_false(votes_outvoted(v, "One!\nRight."));
+    assert_true(votes_outvoted(v, "four\nan answer that nobody gave"));
+    assert_false(votes_outvoted(v, "two\nb")); /* contested */
+    assert_false(votes_outvoted(v, "nobody asked\nx"));
+    assert_true(votes_outvoted(v, "part one\nand two\nof it\nb"));
+    assert_false(votes_outvoted(v, "no second line"));
     votes_free(v);
 }
 

@@ -213,6 +213,19 @@ enum votes_result votes_result(const struct votes *v, uint64_t question, uint64_
     return d <= SAME_SUPPORT ? VOTES_CONTESTED : VOTES_WON;
 }
 
+bool votes_outvoted(const struct votes *v, const char *text) {
+    char *copy = mem_strdup(text);
+    bool is = false;
+    for (char *end = copy; !is && end && (end = strchr(end, '\n')); *end++ = '\n') {
+        *end = 0; /* the question ends at the newline after which a vote knows it */
+        uint64_t question = learn_text_hash(copy);
+        is = find(v, question) < v->n &&
+             votes_result(v, question, learn_text_hash(end + 1)) == VOTES_LOST;
+    }
+    mem_free(copy);
+    return is;
+}
+
 /* What users said about one answer, before a time and since; corrected: the part of `since` that wrote it. */
 struct change {
     double before, since, corrected;

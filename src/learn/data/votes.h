@@ -24,6 +24,8 @@ int votes_add(struct votes *v, const struct store_quality *q, struct err *e);
 /* Call it after the last vote and before the functions below. */
 void votes_count(struct votes *v);
 enum votes_result votes_result(const struct votes *v, uint64_t question, uint64_t answer);
+/* Returns true if a text, "QUESTION\nANSWER", tells an answer that lost. Both may have several lines. */
+bool votes_outvoted(const struct votes *v, const char *text);
 /* Compares the ratings of users since a time with those before, question by question. *n: questions of which users
  * rated one answer before and since, or whose accepted answer they corrected. *n_reversed: those of them where they now
  * say the opposite. An answer in new words that users accept counts for neither. */

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "engram/revise.h"
 #include "eval/mixture.h"
+#include "learn/data/votes.h"
 #include "learn/step/night_step.h"
 
 enum { LEAST_TRAIN = 4, LEAST_HELD = 4 };
@@ -73,6 +74,26 @@ static int measure(struct night *x, const struct engram_table *t, const struct f
     return rc;
 }
 
+/* Returns false for a document of an earlier night that the day's votes decide against, or that a hostile day left. Merging
+ * would keep it beside the answer that won until it is too old. */
+static bool keeps(void *ud, const struct engram_doc *d) {
+    struct night *x = ud;
+    struct tok_stream s;
+    struct buf text;
+    if (learn_spans_have((struct learn_spans){x->hidden, x->n_hidden}, 1000 * d->time))
+        return false;
+    buf_init(&text, 4 * COLLECT_MAX_TEXT);
+    tok_stream_init(&s, x->host->tok, false);
+    for (uint32_t i = 0; i < d->n_tok; i++) {
+        struct slice bytes = tok_stream_bytes(&s, d->tokens[i]);
+        buf_put(&text, bytes.p, bytes.n);
+    }
+    buf_putc(&text, 0);
+    bool is = text.failed || !votes_outvoted(x->day.votes, text.p);
+    buf_fini(&text);
+    return is;
+}
+
 static int propose(struct night *x, const char *path, struct night_gain *gain, char why[256],
                    struct err *e) {
     char fresh[NIGHTS_MAX_PATH + 8], old[NIGHTS_MAX_PATH];
@@ -88,8 +109,12 @@ static int propose(struct night *x, const char *path, struct night_gain *gain, c
                  n_doc, n_held, LEAST_TRAIN, LEAST_HELD);
         rc = CHIMERE_ENOENT;
     }
-    const struct engram_revision r = {
-        .decay = true, .now = x->params->now_s, .half_life = HALF_LIFE_S, .drop = DROP_S};
+    const struct engram_revision r = {.keeps = keeps,
+                                      .ud = x,
+                                      .decay = true,
+                                      .now = x->params->now_s,
+                                      .half_life = HALF_LIFE_S,
+                                      .drop = DROP_S};
     struct engram_revised revised;
     const char *tables[] = {fresh, old};
     bool has_old = night_live(x, night_step_engram.artefact, old, sizeof old);
