@@ -65,6 +65,7 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
         .encode = night_encode,
         .ud = s->r,
         .store = store,
+        .drafter = cfg_str(s->c, "draft"),
         .pipelines = night_pipelines(cfg_str(s->c, "pipelines"), pipelines, sizeof pipelines),
         .docs = s->docs};
     const struct night_params p = {.steps = steps,

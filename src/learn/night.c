@@ -769,6 +769,14 @@ static int judge_answers(struct night *x, json_t *record, struct err *e) {
     return 0;
 }
 
+/* The step drafts refreshes the store of contexts only; the owner must see that the other drafter is as it was. */
+static void add_drafter(const struct night *x, json_t *record) {
+    const char *file = x->host->drafter, *slash = file ? strrchr(file, '/') : NULL;
+    if (file && is_wanted(x->params->steps, night_step_drafts.name))
+        json_object_set_new(record, "drafter",
+                            json_pack("{s:s,s:b}", "file", slash ? slash + 1 : file, "changed", 0));
+}
+
 /* Reads the day, lets the steps propose, and promotes what passes. */
 static int learn(struct night *x, json_t *record, struct err *e) {
     struct proposal v[MAX_STEPS];
@@ -786,6 +794,7 @@ static int learn(struct night *x, json_t *record, struct err *e) {
     if (!rc) judge_gains(v, n);
     if (!rc) rc = choose(x, v, n, record, &chosen, e);
     for (size_t i = 0; i < n; i++) v[i].promoted = chosen >> i & 1;
+    if (!rc) add_drafter(x, record);
     if (!rc) add_energy(x, record);
     if (!rc && x->params->currency)
         json_object_set_new(record, "price",

@@ -33,6 +33,8 @@ struct night_host {
     struct store *store;
     const char
         *pipelines; /* folder of the rules of routing; NULL: the limit of routing is not fitted */
+    /* file of a drafter with weights that the engine uses, for the report: a night cannot train it; NULL: none */
+    const char *drafter;
     struct docs *docs; /* NULL: documents are read without an embedding model */
 };
 

@@ -254,8 +254,17 @@ void night_hostile_text(const json_t *record, char *out, size_t n) {
                      : "held back, and tested again in the next night with more ratings");
 }
 
+void night_drafter_text(const json_t *record, char *out, size_t n) {
+    const json_t *drafter = json_object_get(record, "drafter");
+    *out = 0;
+    if (drafter)
+        snprintf(out, n, "%.128s stays as it is: training it needs gradients (train/dflash)",
+                 text_of(drafter, "file"));
+}
+
 static void put_lines(struct buf *b, const json_t *r) {
-    void (*const texts[])(const json_t *, char *, size_t) = {night_hostile_text, night_judge_text};
+    void (*const texts[])(const json_t *, char *, size_t) = {night_hostile_text, night_judge_text,
+                                                             night_drafter_text};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char text[1024];
         texts[i](r, text, sizeof text);

@@ -15,5 +15,7 @@ void night_energy_text(const json_t *record, char *out, size_t n);
 void night_judge_text(const json_t *record, char *out, size_t n);
 /* Writes how the ratings were judged if they look like an attack; "": they do not. */
 void night_hostile_text(const json_t *record, char *out, size_t n);
+/* Writes what happened to the drafter with weights that the server uses; "": it uses none. */
+void night_drafter_text(const json_t *record, char *out, size_t n);
 
 #endif

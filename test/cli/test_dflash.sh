@@ -21,7 +21,7 @@ python=$SOURCE_DIR/.venv/bin/python
 cp "$(dirname "$CHIMERE")/chimere-nano.gguf" nano.gguf # quantised: its own hidden states are what is learned from
 train() {
     OMP_NUM_THREADS=1 "$python" "$dflash/train.py" --chimere "$CHIMERE" --model nano.gguf --out out --prompts 10 --answer 24 \
-        --depth 1 --ff 64 --steps 2 --batch 1 --anchors 4 >log 2>&1 || fail "train.py: $(cat log)"
+        --depth 1 --ff 64 --steps 2 --batch 1 --anchors 4 "$@" >log 2>&1 || fail "train.py: $(cat log)"
 }
 train
 grep -q "tokens per round of 8 held out" log || fail "no figure: $(cat log)"
@@ -36,3 +36,11 @@ ask() { "$CHIMERE" run -m nano.gguf --raw -p "Once upon a time" -n 40 --temp 0 -
 ask --no-speculate >plain
 ask --draft out/drafter.gguf >drafted
 cmp -s plain drafted || fail "another text: $(cat drafted)"
+
+# a night leaves it as it is and says so; it is trained again on the day's questions
+long_day
+"$CHIMERE" night run -m nano.gguf --db day.db -q -n 1 --steps drafts --draft out/drafter.gguf --night-dir nights >night
+grep -q 'drafter   drafter.gguf stays as it is' night || fail "the report of a night: $(cat night)"
+"$CHIMERE" night export --db day.db -q >day.jsonl
+train --questions day.jsonl --out again
+grep -q '"n_prompt"' again/answers.jsonl || fail "trained on the day: $(cat log)"

@@ -55,12 +55,16 @@ python3 - <<'PY'
 import json
 name = "paid/nights/nights/000001.json"
 r = json.load(open(name))
-r.update(joules=7.2e6, price={"per_kwh": 0.3, "currency": "<EUR"})
+r.update(joules=7.2e6, price={"per_kwh": 0.3, "currency": "<EUR"}, drafter={"file": "<mine.gguf", "changed": False},
+         held_back={"questions": 9, "reversed": 5, "p": 0.02, "limit": 0.005})
 json.dump(r, open(name, "w"))
 PY
 "$CHIMERE" night report --night-dir paid/nights | grep -q 'energy    2 kWh, 0.6 <EUR at 0.3 <EUR per kWh' || fail "money: $(cat paid/nights/nights/*)"
 "$CHIMERE" night report --night-dir paid/nights --html paid.html
 grep -q '2 kWh, 0.6 &lt;EUR at' paid.html || fail "money on the page: $(cat paid.html)"
+"$CHIMERE" night report --night-dir paid/nights >paid.txt
+grep -q 'drafter   <mine.gguf stays as it is' paid.txt && grep -q '&lt;mine.gguf stays as it is' paid.html || fail "drafter: $(cat paid.txt)"
+grep -q 'hostile   users reversed 5 of 9 verdicts .*: held back' paid.txt && grep -q 'reversed 5 of 9 verdicts' paid.html || fail "held back: $(cat paid.txt)"
 "$CHIMERE" engram verify nights/live/night.engram >/dev/null
 "$CHIMERE" run -m nano -q --temp 0 --engram nights/live/night.engram 'Where does Miravik live?' >answer
 grep -q 'Venn' answer || fail "what was learned: $(cat answer)"

@@ -34,6 +34,11 @@ HELD_OUT = 10  # every tenth prompt is not trained on
 
 # ---- answers ----
 
+def questions_of(path):
+    rows = [json.loads(line) for line in open(path)]
+    return [row["messages"][0]["content"] for row in rows]
+
+
 def post(address, path, body):
     request = urllib.request.Request(f"http://{address}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=600) as reply: return json.load(reply)
@@ -183,6 +188,7 @@ def options():
     p.add_argument("--chimere", default="build/release/chimere")
     p.add_argument("--model", default="models/chimere-nano-bf16.gguf")
     p.add_argument("--out", required=True)
+    p.add_argument("--questions", help="lines that `chimere night export` wrote, in place of prompts.txt: the day's questions")
     p.add_argument("--prompts", type=int, default=0, help="the first N; 0: all")
     p.add_argument("--answer", type=int, default=160, help="tokens of an answer at most")
     p.add_argument("--layers", help="of the model, counted from 0 (default: those of chimere taps)")
@@ -207,8 +213,9 @@ def main():
     o = options()
     os.makedirs(o.out, exist_ok=True)
     torch.manual_seed(o.seed)
-    prompts = open(f"{HERE}/prompts.txt").read().splitlines()
+    prompts = questions_of(o.questions) if o.questions else open(f"{HERE}/prompts.txt").read().splitlines()
     prompts = prompts[:o.prompts] if o.prompts else prompts
+    if len(prompts) < HELD_OUT: sys.exit(f"{len(prompts)} prompts; at least {HELD_OUT} are needed")
     layers, texts = record(o, regenerate(o, prompts))
     width = texts[0][2].shape[1] // len(layers)
     embed = tensor(o, "token_embd.weight").view(-1, width).to(o.device)

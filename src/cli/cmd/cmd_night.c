@@ -166,6 +166,7 @@ static void print_record(const json_t *r) {
                    real(t, "p"), real(t, "p_limit"), real(t, "detectable"));
         if (!promoted && *text(step, "why")) printf("            %s\n", text(step, "why"));
     }
+    print_line("drafter", night_drafter_text, r);
     const json_t *total = json_object_get(json_object_get(r, "gate"), "total");
     if (total)
         printf("  gate      %.0f items: %.1f %% to %.1f %% right, p %.3f\n", real(total, "n"),
@@ -228,6 +229,7 @@ static int run(const struct cfg *c, struct err *e) {
                                         .encode = night_encode,
                                         .ud = &rig,
                                         .store = store,
+                                        .drafter = cfg_str(c, "draft"),
                                         .pipelines =
                                             night_pipelines(NULL, pipelines, sizeof pipelines)};
         const struct night_params p = {.steps = cfg_str(c, "steps"),
