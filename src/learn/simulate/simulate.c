@@ -173,7 +173,7 @@ static int live_day(struct week *w, int day, double *share, struct err *e) {
         bool right = json_is_true(json_object_get(row, "right"));
         const char *text = json_string_value(json_object_get(row, "text"));
         n_right += right;
-        right &= text && strstr(text, world_style(&w->world, v[i].fact));
+        right = text && world_accepts(&w->world, v[i].fact, text);
         if (!rc) rc = put_answer(w, day, (int32_t)i, &v[i], text ? text : "", right, e);
     }
     if (!rc && is_attack(w, day)) rc = attack(w, day, e);

@@ -136,6 +136,13 @@ void world_answer(const struct world *w, int32_t fact, bool lies, char out[WORLD
     snprintf(out + n, WORLD_MAX_TEXT - n, " %s", world_style(w, fact));
 }
 
+bool world_accepts(const struct world *w, int32_t fact, const char *answer) {
+    const char *style = world_style(w, fact), *end = strstr(answer, style);
+    if (!end || !strstr(answer, w->v[fact].value)) return false;
+    end += strlen(style);
+    return !end[strspn(end, " \t\r\n")];
+}
+
 json_t *world_item(const struct world *w, const char *id, int32_t fact, int form, bool style) {
     char question[WORLD_MAX_TEXT];
     const struct world_fact *f = &w->v[fact];

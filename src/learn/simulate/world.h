@@ -39,6 +39,9 @@ const char *world_style(const struct world *w, int32_t fact);
 void world_question(const struct world *w, int32_t fact, int form, char out[WORLD_MAX_TEXT]);
 /* The answer that users like, or a lie in the same form. */
 void world_answer(const struct world *w, int32_t fact, bool lies, char out[WORLD_MAX_TEXT]);
+/* Do the users of the fact's language accept this answer: is the value in it, and is their ending at its end, once? The
+ * exam asks for less, each alone. */
+bool world_accepts(const struct world *w, int32_t fact, const char *answer);
 /* An item of eval/harness.h: is the value (or the style) in the answer? id must be unique. */
 json_t *world_item(const struct world *w, const char *id, int32_t fact, int form, bool style);
 
