@@ -67,11 +67,15 @@ one=(--pure -q --tensor-type 'blk.0.attn_qkv=Q2_K' --tensor-type '.=Q8_0')
 [ "$(wc -c <plain.gguf)" = "$(wc -c <refined.gguf)" ] || fail "rounding by correlation changes the size"
 cmp -s plain.gguf refined.gguf && fail "correlations change no code"
 
+# without a text, the one that comes with the program
+"$CHIMERE" imatrix -m m.gguf -o own.imatrix --ctx 64 --chunks 3 -q >/dev/null
+"$CHIMERE" inspect own.imatrix --json | grep -q '"calibration.txt"' || fail "its own text is not named"
+
 # a type that needs the matrix takes it, and a matrix of another shape is refused
 "$CHIMERE" quantize m.gguf q.gguf IQ2_XXS --imatrix m.imatrix >/dev/null
 "$CHIMERE" synth qwen35moe-mini q8 other.gguf --layers 4 --experts 4 --vocab 512 >/dev/null
 refuses 1 "blk.0.ffn" "$CHIMERE" quantize other.gguf q2.gguf IQ2_XXS --imatrix m.imatrix
-refuses 2 "expected -f TEXT and -o OUT" "$CHIMERE" imatrix -m m.gguf
+refuses 2 "expected -o OUT" "$CHIMERE" imatrix -m m.gguf
 refuses 2 "at least one window" "$CHIMERE" imatrix -m m.gguf -f text -o x --ctx 100000
 refuses 1 "missing" "$CHIMERE" imatrix -m m.gguf -f missing -o x
 [ ! -e x ] || fail "a refused run left a file"

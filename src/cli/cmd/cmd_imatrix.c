@@ -13,7 +13,8 @@
 
 const struct cfg_opt imatrix_options[] = {
     MODEL_OPTIONS,
-    {"file", 'f', CFG_STR, "TEXT", NULL, 0, 0, NULL, "calibration text; -: standard input"},
+    {"file", 'f', CFG_STR, "TEXT", NULL, 0, 0, NULL,
+     "calibration text; -: standard input (default: Chimère's own)"},
     {"output", 'o', CFG_STR, "OUT", NULL, 0, 0, NULL, "file to write (GGUF)"},
     {"ctx", 'c', CFG_INT, "N", "512", WINDOWS_MIN_TOK, 1 << 20, NULL, "tokens of a window"},
     {"chunks", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "windows at most; 0: all"},
@@ -24,8 +25,19 @@ const struct cfg_opt imatrix_options[] = {
     {"process-output", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "the output matrix too"},
     {0}};
 
-static int collect(const struct cfg *c, struct model *m, const struct windows_text *t,
-                   struct err *e) {
+/* The own text is beside the program where it is installed, and in models/ of the source repository. */
+static int find_text(const struct cfg *c, char *out, size_t out_size, struct err *e) {
+    const char *path = cfg_str(c, "file");
+    if (path && (size_t)snprintf(out, out_size, "%s", path) >= out_size)
+        return err_set(e, CHIMERE_ELIMIT, "%s: path is too long", path);
+    if (path || !file_find_data("calibration.txt", out, out_size) ||
+        !file_find_data("models/calibration.txt", out, out_size))
+        return 0;
+    return err_set(e, CHIMERE_ENOENT, "expected -f TEXT: calibration.txt is not on this machine");
+}
+
+static int collect(const struct cfg *c, struct model *m, const char *path,
+                   const struct windows_text *t, struct err *e) {
     const struct importance_params p = {
         .windows = {.n_seq = (int32_t)cfg_int(c, "parallel"),
                     .n_batch = (int32_t)cfg_int(c, "batch"),
@@ -36,7 +48,7 @@ static int collect(const struct cfg *c, struct model *m, const struct windows_te
         .output = cfg_bool(c, "process-output"),
         .correlations = cfg_bool(c, "correlations"),
         .n_thread = (int32_t)cfg_int(c, "threads")};
-    const char *path = cfg_str(c, "file"), *out = cfg_str(c, "output");
+    const char *out = cfg_str(c, "output");
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
     struct importance *s;
@@ -64,11 +76,11 @@ static int run(const struct cfg *c, struct err *e) {
     struct model *m = NULL;
     struct tok *tok = NULL;
     struct windows_text t = {.tokens = NULL};
-    char *text = NULL;
+    char path[4096], *text = NULL;
     size_t n = 0;
-    if (!cfg_str(c, "file") || !cfg_str(c, "output"))
-        return err_set(e, CHIMERE_EINVAL, "expected -f TEXT and -o OUT");
-    int rc = file_read(cfg_str(c, "file"), WINDOWS_MAX_TEXT, &text, &n, e);
+    if (!cfg_str(c, "output")) return err_set(e, CHIMERE_EINVAL, "expected -o OUT");
+    int rc = find_text(c, path, sizeof path, e);
+    if (!rc) rc = file_read(path, WINDOWS_MAX_TEXT, &text, &n, e);
     if (rc) return rc;
     rc = model_args_open(c, &dev, &m, e);
     if (!rc) {
@@ -76,7 +88,7 @@ static int run(const struct cfg *c, struct err *e) {
         if (!rc) rc = windows_cut(&t, tok, text, n, (int32_t)cfg_int(c, "ctx"), e);
         size_t limit = (size_t)cfg_int(c, "chunks");
         if (!rc && limit && t.n_window > limit) t.n_window = limit;
-        if (!rc) rc = collect(c, m, &t, e);
+        if (!rc) rc = collect(c, m, path, &t, e);
         windows_text_fini(&t);
         tok_free(tok);
         model_close(m);
@@ -89,7 +101,7 @@ static int run(const struct cfg *c, struct err *e) {
 int cmd_imatrix(int argc, char **argv) {
     struct cfg *c;
     int status;
-    if (!cli_parse(&c, imatrix_options, "usage: chimere imatrix [-m FILE] -f TEXT -o OUT", argc,
+    if (!cli_parse(&c, imatrix_options, "usage: chimere imatrix [-m FILE] [-f TEXT] -o OUT", argc,
                    argv, &status))
         return status;
     struct err e = {0};
