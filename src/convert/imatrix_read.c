@@ -254,6 +254,14 @@ int imatrix_check(const struct imatrix *m, const char *tensor, uint64_t n_column
     return 0;
 }
 
+uint64_t imatrix_n_unseen(const struct imatrix *m, const char *tensor) {
+    const struct entry *entry = find(m, tensor);
+    uint64_t n = 0;
+    for (uint64_t i = 0; entry->counts && entry->n_count > 1 && i < entry->n_count; i++)
+        n += !(float_at(entry->counts, i) > 0);
+    return n;
+}
+
 static int read_count(const struct entry *entry, const char *tensor, uint64_t own, float *count,
                       struct err *e) {
     *count = entry->counts ? float_at(entry->counts, entry->n_count == 1 ? 0 : own) : entry->count;

@@ -34,6 +34,8 @@ const char *imatrix_dataset(const struct imatrix *m); /* of calibration; "" if n
  * CHIMERE_EMISMATCH. n_matrix: number of experts. */
 int imatrix_check(const struct imatrix *m, const char *tensor, uint64_t n_column, uint64_t n_matrix,
                   struct err *e);
+/* Returns for how many of the experts no row was counted. Call only after imatrix_check returned 0. */
+uint64_t imatrix_n_unseen(const struct imatrix *m, const char *tensor);
 /* Fills weights [n_matrix, n_column]: mean squares, or ones if nothing was counted. If the entry counts each expert's
  * rows, the mean over all experts is added as IMATRIX_PRIOR further rows, because rare experts have few. Negative
  * values and values that are not finite are refused. Call only after imatrix_check returned 0. */

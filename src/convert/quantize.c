@@ -77,35 +77,6 @@ static int parse_rules(struct quantize *q, struct err *e) {
     return rc;
 }
 
-/* Largest item of an integer key of the model's architecture; 0: absent. */
-static uint64_t model_key(const struct gguf *g, const char *suffix) {
-    const struct gguf_kv *arch = gguf_find(g, "general.architecture");
-    uint64_t cursor = 0, top = 0, v;
-    struct slice name;
-    char key[GGUF_MAX_NAME + 64];
-    if (!arch || arch->type != GGUF_STR || !gguf_next_str(arch, &cursor, &name)) return 0;
-    if (name.n > GGUF_MAX_NAME) return 0;
-    snprintf(key, sizeof key, "%.*s.%s", (int)name.n, name.p, suffix);
-    const struct gguf_kv *kv = gguf_find(g, key);
-    for (uint64_t i = 0; kv && i < kv->n; i++)
-        if (gguf_item_u64(kv, i, &v) && v > top) top = v;
-    return top;
-}
-
-static void read_shape(struct quantize *q) {
-    uint64_t n_layer = model_key(q->gguf, "block_count"),
-             n_expert = model_key(q->gguf, "expert_count");
-    uint64_t n_head = model_key(q->gguf, "attention.head_count");
-    uint64_t n_kv_head = model_key(q->gguf, "attention.head_count_kv");
-    q->shape = (struct quantize_shape){
-        .n_layer = n_layer < UINT16_MAX ? (uint32_t)n_layer : UINT16_MAX,
-        .n_expert = n_expert < UINT16_MAX ? (uint32_t)n_expert : UINT16_MAX,
-        .n_gqa = n_kv_head && n_head / n_kv_head < UINT16_MAX ? (uint32_t)(n_head / n_kv_head) : 1,
-        .has_output = gguf_find_tensor(q->gguf, "output.weight") != NULL,
-        .has_imatrix = q->imatrix != NULL,
-    };
-}
-
 /* The first rule that matches; NULL: none. A pattern that exceeds the match limit is an error, not a mismatch. */
 static int find_rule(struct quantize *q, const char *name, pcre2_match_data *match,
                      struct rule **found, struct err *e) {
@@ -223,7 +194,7 @@ int quantize_open(struct quantize **out, const char *path, const struct quantize
     if (!rc) rc = gguf_open(&q->gguf, path, e);
     if (!rc && options->imatrix) rc = imatrix_open(&q->imatrix, options->imatrix, e);
     if (!rc) {
-        read_shape(q);
+        quantize_mix_shape(&q->shape, q->gguf, q->imatrix != NULL);
         rc = plan(q, e);
     }
     if (rc) {

@@ -231,6 +231,34 @@ const char *quantize_mix_name(int i) { return i >= 0 && i < N_MIX ? mixes[i].nam
 uint32_t quantize_mix_file_type(const struct quantize_mix *m) { return m->file_type; }
 uint32_t quantize_mix_base(const struct quantize_mix *m) { return m->base; }
 
+/* Largest item of an integer key of the model's architecture; 0: absent. */
+static uint64_t model_key(const struct gguf *g, const char *suffix) {
+    const struct gguf_kv *arch = gguf_find(g, "general.architecture");
+    uint64_t cursor = 0, top = 0, v;
+    struct slice name;
+    char key[GGUF_MAX_NAME + 64];
+    if (!arch || arch->type != GGUF_STR || !gguf_next_str(arch, &cursor, &name)) return 0;
+    if (name.n > GGUF_MAX_NAME) return 0;
+    snprintf(key, sizeof key, "%.*s.%s", (int)name.n, name.p, suffix);
+    const struct gguf_kv *kv = gguf_find(g, key);
+    for (uint64_t i = 0; kv && i < kv->n; i++)
+        if (gguf_item_u64(kv, i, &v) && v > top) top = v;
+    return top;
+}
+
+void quantize_mix_shape(struct quantize_shape *s, const struct gguf *g, bool has_imatrix) {
+    uint64_t n_layer = model_key(g, "block_count"), n_expert = model_key(g, "expert_count");
+    uint64_t n_head = model_key(g, "attention.head_count");
+    uint64_t n_kv_head = model_key(g, "attention.head_count_kv");
+    *s = (struct quantize_shape){
+        .n_layer = n_layer < UINT16_MAX ? (uint32_t)n_layer : UINT16_MAX,
+        .n_expert = n_expert < UINT16_MAX ? (uint32_t)n_expert : UINT16_MAX,
+        .n_gqa = n_kv_head && n_head / n_kv_head < UINT16_MAX ? (uint32_t)(n_head / n_kv_head) : 1,
+        .has_output = gguf_find_tensor(g, "output.weight") != NULL,
+        .has_imatrix = has_imatrix,
+    };
+}
+
 static bool is_there(enum where where, uint32_t il, uint32_t n) {
     uint32_t eighth = n / 8;
     bool early = il < eighth, late = il >= 7 * n / 8;

@@ -21,6 +21,7 @@ struct quantize_shape {
     bool has_imatrix;
 };
 
+void quantize_mix_shape(struct quantize_shape *s, const struct gguf *g, bool has_imatrix);
 /* Case-insensitive; returns NULL if there is no such mix. */
 const struct quantize_mix *quantize_mix_find(const char *name);
 /* Names of mixes, then of plain types; NULL after the last. */

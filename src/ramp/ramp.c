@@ -1,6 +1,7 @@
 /* ramp.c: see ramp.h; prepares the moments and errors from which a search starts. */
 #include "ramp/ramp_impl.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -128,6 +129,26 @@ static json_t *errors_json(const struct ramp_set *s) {
     return root;
 }
 
+static void warn_of_losses(const struct ramp_set *s, const struct ramp_options *o) {
+    if (s->was_quantized)
+        log_warn("%s is quantized already: a second rounding adds to the loss of the first",
+                 o->model);
+    if (s->n_unseen)
+        log_warn("the importance matrix counts no row for %" PRIu64
+                 " matrices of experts: each is rounded by the mean of the other experts",
+                 s->n_unseen);
+    for (size_t i = 0; i < s->n_gene; i++) {
+        const struct ramp_gene *g = &s->genes[i];
+        bool is_quantized = false;
+        for (int k = 0; k < g->n_form; k++)
+            is_quantized |= quant_traits(g->forms[k].to.type)->block_elements > 1;
+        if (!is_quantized)
+            log_warn("tensor %s: no quantized type holds rows of %" PRIu64 ": it is stored as %s",
+                     g->tensor->name, g->tensor->ne[0],
+                     quant_traits(g->forms[g->n_form - 1].to.type)->name);
+    }
+}
+
 int ramp_open_analysed(struct ramp_set **out, const struct ramp_options *o, bool measure,
                        struct err *e) {
     char path[4096];
@@ -154,9 +175,7 @@ int ramp_open_analysed(struct ramp_set **out, const struct ramp_options *o, bool
         *out = NULL;
         return rc;
     }
-    if (measure && s->was_quantized)
-        log_warn("%s is quantized already: a second rounding adds to the loss of the first",
-                 o->model);
+    if (measure) warn_of_losses(s, o);
     ramp_hull_mark(s);
     return 0;
 }

@@ -42,13 +42,13 @@ static void add_form(struct ramp_gene *g, const struct quantize_columns *to) {
     g->forms[at] = (struct ramp_form){.to = *to, .n_bytes = bytes};
 }
 
-static int fill_forms(const struct ramp_set *s, struct ramp_gene *g, enum ramp_mode mode,
-                      struct err *e) {
+static int fill_forms(struct ramp_set *s, struct ramp_gene *g, enum ramp_mode mode, struct err *e) {
     const struct gguf_tensor *t = g->tensor;
     if (s->imatrix) {
         int rc = imatrix_check(s->imatrix, t->name, t->ne[0], t->ne[2] * t->ne[3], e);
         if (rc && rc != CHIMERE_ENOENT) return rc;
         g->has_weight = rc == 0;
+        if (g->has_weight) s->n_unseen += imatrix_n_unseen(s->imatrix, t->name);
     }
     const uint32_t *types = ramp_types(mode, t->ne[0]);
     bool has_blocks = quant_traits(t->type)->block_elements > 1;

@@ -44,6 +44,7 @@ struct ramp_set {
     uint32_t alignment;
     int32_t n_layer;
     bool was_quantized; /* some matrix is quantized already */
+    uint64_t n_unseen;  /* experts' matrices for which the importance matrix counts no row */
 };
 
 /* imatrix: path or NULL. */

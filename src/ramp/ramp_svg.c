@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "convert/quantize_mix.h"
 #include "format/quant.h"
 #include "ramp/ramp_hull.h"
 #include "ramp/ramp_json.h"
@@ -66,16 +67,43 @@ static void put_point(struct buf *b, const struct axes *a, double bits, double k
                name);
 }
 
-/* Every tensor in one type; tensors that cannot have it take the next form in size. */
-static void uniform(const struct ramp_set *s, uint32_t type, uint8_t *choice) {
-    for (size_t i = 0; i < s->n_gene; i++) {
-        const struct ramp_gene *g = &s->genes[i];
-        const struct quant_traits *q = quant_traits(type);
-        double bits = (double)q->block_bytes * 8 / q->block_elements;
-        int form = ramp_gene_form(g, type);
-        for (int k = 0; k < g->n_form && form < 0; k++)
-            if ((double)g->forms[k].n_bytes * 8 / (double)g->tensor->n_elements >= bits) form = k;
-        choice[i] = (uint8_t)(form < 0 ? g->n_form - 1 : form);
+/* The form of a type; of a type that the tensor cannot have, the next form in size. */
+static uint8_t form_of(const struct ramp_gene *g, uint32_t type) {
+    const struct quant_traits *q = quant_traits(type);
+    double bits = (double)q->block_bytes * 8 / q->block_elements;
+    int form = ramp_gene_form(g, type);
+    for (int k = 0; k < g->n_form && form < 0; k++)
+        if ((double)g->forms[k].n_bytes * 8 / (double)g->tensor->n_elements >= bits) form = k;
+    return (uint8_t)(form < 0 ? g->n_form - 1 : form);
+}
+
+static void put_uniform(struct buf *b, const struct axes *a, const struct ramp_set *s,
+                        uint8_t *choice) {
+    for (int type = 0; type < QUANT_N_ID; type++) {
+        bool used = false;
+        for (size_t i = 0; i < s->n_gene && !used; i++)
+            used = ramp_gene_form(&s->genes[i], (uint32_t)type) >= 0;
+        if (!used) continue;
+        for (size_t i = 0; i < s->n_gene; i++) choice[i] = form_of(&s->genes[i], (uint32_t)type);
+        put_point(b, a, ramp_set_bpw(s, choice), ramp_set_predict(s, choice),
+                  quant_traits((uint32_t)type)->name, "#999");
+    }
+}
+
+/* The mixes of llama-quantize; the names after them are those of plain types. */
+static void put_mixes(struct buf *b, const struct axes *a, const struct ramp_set *s,
+                      uint8_t *choice) {
+    struct quantize_shape shape;
+    quantize_mix_shape(&shape, s->gguf, s->imatrix != NULL);
+    for (int i = 0; quantize_mix_name(i); i++) {
+        const struct quantize_mix *m = quantize_mix_find(quantize_mix_name(i));
+        char label[64];
+        if (quant_traits(quantize_mix_base(m))->block_elements == 1) break;
+        for (size_t k = 0; k < s->n_gene; k++)
+            choice[k] =
+                form_of(&s->genes[k], quantize_mix_type(m, &shape, s->genes[k].tensor, false));
+        snprintf(label, sizeof label, "mix %s", quantize_mix_name(i));
+        put_point(b, a, ramp_set_bpw(s, choice), ramp_set_predict(s, choice), label, "#393");
     }
 }
 
@@ -109,15 +137,8 @@ int ramp_svg_pareto(const struct ramp_set *s, const uint8_t *choice, double meas
             buf_printf(&b, "%s%.1f %.1f", i ? " L" : "<path fill=\"none\" stroke=\"#06c\" d=\"M",
                        place_x(&a, bits[i]), place_y(&a, kls[i]));
         buf_puts(&b, "\"/>\n");
-        for (int type = 0; type < QUANT_N_ID; type++) {
-            bool used = false;
-            for (size_t i = 0; i < s->n_gene && !used; i++)
-                used = ramp_gene_form(&s->genes[i], (uint32_t)type) >= 0;
-            if (!used) continue;
-            uniform(s, (uint32_t)type, other);
-            put_point(&b, &a, ramp_set_bpw(s, other), ramp_set_predict(s, other),
-                      quant_traits((uint32_t)type)->name, "#999");
-        }
+        put_uniform(&b, &a, s, other);
+        put_mixes(&b, &a, s, other);
         put_point(&b, &a, ramp_set_bpw(s, choice), ramp_set_predict(s, choice), "this file",
                   "#06c");
         put_point(&b, &a, ramp_set_bpw(s, choice), measured, "measured", "#c30");

@@ -4,8 +4,8 @@
 
 #include "ramp/ramp_set.h"
 
-/* pareto.svg: predicted divergence over bits per weight: the curve of the best choices, uniform types, and this
- * choice. measured: its measured divergence, 0: none. */
+/* pareto.svg: predicted divergence over bits per weight: the curve of the best choices, uniform types, mixes
+ * of llama-quantize, and this choice. measured: its measured divergence, 0: none. */
 int ramp_svg_pareto(const struct ramp_set *s, const uint8_t *choice, double measured,
                     const char *work, struct err *e);
 /* heat.svg: bits per weight by layer and role. */

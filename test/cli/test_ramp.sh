@@ -73,3 +73,39 @@ data[-(1 << 20):] = b"\xc0\x7f" * (1 << 19)
 open("nan.gguf", "wb").write(data)
 END
 refuses 1 "expected finite numbers" "$CHIMERE" ramp nan.gguf x.gguf --bpw 4.0 --predict "${fast[@]}"
+
+# experts that the text of a matrix never reached, and rows that no quantized type holds: a sentence each
+python3 - <<'END'
+import struct
+data = bytearray(open("m.imatrix", "rb").read())
+name = b"blk.0.ffn_down_exps.weight.counts"
+at = data.index(name) + len(name)
+n_dims = struct.unpack_from("<I", data, at)[0]
+offset = struct.unpack_from("<Q", data, at + 4 + 8 * n_dims + 4)[0]
+# the data follows the directory, whose last entry is that of the last tensor
+last = at
+while (nxt := data.find(b".in_sum2", last + 1)) > 0 or (nxt := data.find(b".counts", last + 1)) > 0:
+    last = nxt
+    suffix = 8 if data[last:last + 8] == b".in_sum2" else 7
+end = last + suffix
+end += 4 + 8 * struct.unpack_from("<I", data, end)[0] + 12
+start = (end + 31) // 32 * 32
+struct.pack_into("<f", data, start + offset, 0)
+open("rare.imatrix", "wb").write(data)
+
+text = lambda s: struct.pack("<Q", len(s)) + s.encode()
+out, body = b"GGUF" + struct.pack("<IQQ", 3, 3, 1) + text("general.architecture") + struct.pack("<I", 8) + text("llama"), b""
+for name, n in (("blk.0.ffn_up.weight", 100), ("blk.0.ffn_down.weight", 256)):
+    out += text(name) + struct.pack("<IQQIQ", 2, n, 8, 0, len(body))
+    body += struct.pack("<%df" % (8 * n), *(i * 7 % 31 - 15 for i in range(8 * n)))
+out += text("blk.0.ffn_norm.weight") + struct.pack("<IQIQ", 1, 100, 0, len(body))
+body += struct.pack("<100f", *[1] * 100)
+open("odd.gguf", "wb").write(out + bytes(-len(out) % 32) + body)
+END
+"$CHIMERE" ramp analyse in.gguf r.gguf --bpw 4.0 --imatrix rare.imatrix "${fast[@]}" >/dev/null 2>err
+grep -q 'counts no row for 1 matrices of experts' err || fail "nothing is said of an unseen expert: $(cat err)"
+"$CHIMERE" ramp analyse odd.gguf o.gguf --bpw 14 --predict "${fast[@]}" >/dev/null 2>err
+grep -q 'blk.0.ffn_up.weight: no quantized type holds rows of 100: it is stored as f16' err ||
+    fail "nothing is said of a row that no type holds: $(cat err)"
+"$CHIMERE" ramp report in.gguf c.gguf --bpw 4.0 --imatrix m.imatrix "${fast[@]}" >/dev/null
+grep -q 'mix Q4_K_M' c.gguf.ramp/pareto.svg || fail "no mixes in the Pareto picture"
