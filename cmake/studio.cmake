@@ -6,10 +6,16 @@ set(studio_bytes "")
 set(studio_begin ".pushsection .rodata")
 set(studio_end ".popsection")
 set(studio_hidden ".hidden")
+set(studio_mark "")
 if(WIN32)
   set(studio_begin ".section .rdata,\\\"dr\\\"")
   set(studio_end ".text")
   set(studio_hidden ".globl") # a program has no other symbols
+elseif(APPLE)
+  set(studio_begin ".section __TEXT,__const")
+  set(studio_end ".text")
+  set(studio_hidden ".globl")
+  set(studio_mark "_") # before every name of C
 endif()
 set(studio_rows "")
 set(studio_depends "")
@@ -19,10 +25,11 @@ foreach(packed ${studio_packed})
   file(SHA256 ${file} hash)
   string(SUBSTRING ${hash} 0 16 hash)
   string(REGEX REPLACE "\\.gz$" "" path ${packed})
+  set(name ${studio_mark}studio_${studio_n})
   string(APPEND studio_bytes
-    "__asm__(\"${studio_begin}\\n.global studio_${studio_n}, studio_${studio_n}_end\\n\"\n"
-    "        \"${studio_hidden} studio_${studio_n}, studio_${studio_n}_end\\nstudio_${studio_n}:\\n.incbin \\\"${file}\\\"\\n\"\n"
-    "        \"studio_${studio_n}_end:\\n.byte 0\\n${studio_end}\");\n"
+    "__asm__(\"${studio_begin}\\n.global ${name}, ${name}_end\\n\"\n"
+    "        \"${studio_hidden} ${name}, ${name}_end\\n${name}:\\n.incbin \\\"${file}\\\"\\n\"\n"
+    "        \"${name}_end:\\n.byte 0\\n${studio_end}\");\n"
     "extern const unsigned char studio_${studio_n}[], studio_${studio_n}_end[];\n")
   string(APPEND studio_rows
     "    {\"${path}\", \"\\\"${hash}\\\"\", studio_${studio_n}, studio_${studio_n}_end},\n")

@@ -29,6 +29,7 @@ int child_close_from(void *actions, int from) {
     return posix_spawn_file_actions_addclosefrom_np(actions, from);
 #else /* what other threads open meanwhile has FD_CLOEXEC */
     struct fs_folder *d = fs_open("/proc/self/fd");
+    if (!d) d = fs_open("/dev/fd"); /* macOS */
     const char *name;
     int rc = d ? 0 : errno;
     while (!rc && (name = fs_next(d))) {

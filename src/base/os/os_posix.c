@@ -1,9 +1,6 @@
 /* os_posix.c: os.h for POSIX. */
 #include <fcntl.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,11 +23,6 @@ uint64_t os_allow_files(uint64_t n) {
         setrlimit(RLIMIT_NOFILE, &l);
     }
     return l.rlim_cur;
-}
-
-int64_t os_l3_bytes(void) {
-    long n = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return n > 0 ? n : 0;
 }
 
 void os_host_name(char *out, size_t out_size) {
@@ -60,31 +52,4 @@ bool os_hold_streams(void) {
     return true;
 }
 
-void os_wait_word(_Atomic uint32_t *a, uint32_t seen) {
-    syscall(SYS_futex, a, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-}
-
-void os_wake_word(_Atomic uint32_t *a) {
-    syscall(SYS_futex, a, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
 bool os_is_absolute(const char *path) { return *path == '/'; }
-
-bool os_program(char *out, size_t out_size) {
-    ssize_t n = readlink("/proc/self/exe", out, out_size - 1);
-    if (n <= 0 || (size_t)n == out_size - 1) return false;
-    out[n] = 0;
-    return true;
-}
-
-enum { CLOSE_ON_EXEC = 4 }; /* CLOSE_RANGE_CLOEXEC; older headers lack it */
-
-void os_run_again(char *const *argv) {
-    char path[4096];
-    if (!os_program(path, sizeof path)) return;
-#ifdef SYS_close_range
-    syscall(SYS_close_range, 3U, ~0U,
-            CLOSE_ON_EXEC); /* before Linux 5.11, libraries' files stay open */
-#endif
-    execv(path, argv);
-}

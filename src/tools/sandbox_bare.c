@@ -1,4 +1,4 @@
-/* sandbox_win.c: sandbox.h for Windows: refused, because confinement is made of Linux' namespaces. */
+/* sandbox_bare.c: sandbox.h for Windows and macOS: refused, because confinement is made of Linux' namespaces. */
 #include "tools/sandbox.h"
 
 void sandbox_defaults(struct sandbox_limits *l) { *l = (struct sandbox_limits){0}; }
@@ -8,7 +8,7 @@ int sandbox_run(const struct sandbox_job *job, struct buf *out, struct sandbox_r
     (void)job, (void)out;
     *r = (struct sandbox_result){.status = -1};
     return err_set(e, CHIMERE_EREFUSED,
-                   "programs and document parsers run in a sandbox, which Windows does not have");
+                   "programs and document parsers run in a sandbox, which only Linux has");
 }
 
 void sandbox_text(struct buf *out, const struct buf *raw, const struct sandbox_job *job,
