@@ -393,7 +393,8 @@ static void add_decodes(struct sched *s, int32_t *n_run, int32_t *n_tok) {
                                 .want = WANT_ALL,
                                 .loras = a->job->p.loras,
                                 .n_lora = a->job->p.n_lora,
-                                .keep = a->keep};
+                                .keep = a->keep,
+                                .no_taps = !a->spec.follows || !s->spec.observes};
         s->owner[(*n_run)++] = i;
         *n_tok += 1 + a->draft.n;
     }
@@ -469,7 +470,8 @@ static void add_prefills(struct sched *s, int32_t *n_run, int32_t *n_tok) {
                                                              : WANT_NONE,
                                               .loras = a->job->p.loras,
                                               .n_lora = a->job->p.n_lora,
-                                              .keep = a->keep};
+                                              .keep = a->keep,
+                                              .no_taps = !a->spec.follows};
         if (image) {
             s->runs[*n_run].is_whole = image->is_whole;
             s->runs[*n_run].rows =

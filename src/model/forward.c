@@ -183,8 +183,14 @@ static void head(struct forward *f, const struct weight *w, int32_t n_id, const 
     *logits = f->host_logits;
 }
 
+static bool wants_taps(const struct forward *f) {
+    bool wants = !f->runs;
+    for (int32_t i = 0; !wants && i < f->n_span; i++) wants = !f->runs[i].no_taps;
+    return wants;
+}
+
 static void keep_taps(struct forward *f, int32_t il) {
-    for (int32_t i = 0; i < f->n_tap; i++)
+    for (int32_t i = 0; i < f->n_tap && wants_taps(f); i++)
         if (f->tap_layer[i] == il)
             f->d->ops->copy(f->d, (float *)taps_kept(f, i), f->x,
                             (size_t)f->n_tok * (size_t)f->m->hp.n_embd * sizeof(float));

@@ -23,6 +23,7 @@ struct batch_item {
     struct moe_keep keep; /* for the experts that the trunk's routers choose */
     const float *rows;    /* of an image, instead of tokens; libllama models only; NULL: text */
     bool is_whole;        /* these rows attend to each other */
+    bool no_taps;         /* nothing reads the taps of this run */
 };
 
 struct forward;
