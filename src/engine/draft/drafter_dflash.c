@@ -1,5 +1,6 @@
 /* drafter_dflash.c: drafts with a separate model that reads the target's hidden states (dflash.h). Drafting is
  * greedy. */
+#include "base/log.h"
 #include "base/mem.h"
 #include "engine/draft/drafter.h"
 #include "engine/engine.h"
@@ -13,6 +14,7 @@ struct reader {
     struct dflash *d; /* owned */
     /* owned [n_seq]: the drafter had no room for this sequence and has stopped drafting for it */
     bool *lost;
+    bool was_told;           /* the log has reported a lost sequence */
     struct select_row *best; /* owned [STEP_MAX_TOK]; NULL: logits are read in place */
 };
 
@@ -27,6 +29,9 @@ static int reader_observe(struct drafter *d, const struct batch_item *runs, cons
         if (x->lost[slot] || !n_kept[i]) continue;
         rc = dflash_observe(x->d, slot, row, n_kept[i], e);
         x->lost[slot] = rc != 0;
+        if (rc == CHIMERE_ELIMIT && !x->was_told)
+            log_warn("the drafter has no room for a sequence, which is decoded without it");
+        x->was_told |= rc == CHIMERE_ELIMIT;
         if (rc == CHIMERE_ELIMIT) rc = 0;
     }
     return rc;

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "engine/sampler/sampler_impl.h"
 #include "engine/draft/suffix.h"
@@ -517,6 +518,8 @@ static void guard(struct spec *s, double plain_ms, double ms) {
     if (++s->guard.n_round < GUARD_ROUNDS) return;
     if (s->guard.plain_ms < guard_gain * s->guard.ms) {
         s->guard.n_left = s->guard.n_stop;
+        if (!s->guard.was_told) log_info("drafts made decoding slower and stop for a while");
+        s->guard.was_told = true;
         if (s->guard.n_stop < GUARD_MAX_TOKENS) s->guard.n_stop *= 2;
     } else {
         s->guard.n_stop = GUARD_TOKENS;

@@ -114,6 +114,7 @@ struct spec {               /* state of the engine */
         double plain_ms, ms;
         int32_t n_round;
         int32_t n_left, n_stop; /* tokens to decode without drafts: remaining; in the next stop */
+        bool was_told;          /* the log has reported that drafts stopped */
     } guard;
     int32_t n_model_max; /* longest draft of the model drafter */
     int32_t n_left_out;  /* sequences that started while the model drafter did not pay */
