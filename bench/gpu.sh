@@ -181,8 +181,8 @@ print(f"decode {one['tok_s']:.2f} tokens per second; {card / 1e9:.2f} GB by the 
 print(f"prefill 2,048: {got['prefill']['tok_s']:.0f} tokens per second; GPU alone {whole['prefill']['tok_s']:.0f}")
 PY
     done
-    echo "-- short prompts with the last of them ($SECONDS s): 16 tokens are multiplied by the processor, more are streamed"
-    for n in 16 17 64; do bench -m "$1" --vram "$vram" -p $n -n 0 -r 2; done
+    echo "-- short prompts with the last of them ($SECONDS s): batches of 42 and more are streamed"
+    for n in 16 41 42 64; do bench -m "$1" --vram "$vram" -p $n -n 0 -r 2; done
     bench -m "$1" --vram "$vram" -p 2048 -n 8 -r 1
 }
 

@@ -19,7 +19,7 @@
 #include "model/model.h"
 
 /* As few as differ: the emulator needs a second per open model. */
-enum { N_LAYER = 2, STEP = 2, PROMPT = 17 };
+enum { N_LAYER = 2, STEP = 2, PROMPT = STREAM_ROWS_DENSE };
 
 static char path[64];
 

@@ -18,9 +18,9 @@ bool experts_can_move(const struct hparams *hp, int32_t il) {
 }
 
 bool experts_stream(const struct hparams *hp, int32_t n_tok) {
-    int64_t n_expert = hp->moe.n_expert > 0 ? hp->moe.n_expert : 1;
-    int64_t n_row = (int64_t)n_tok * (hp->moe.n_expert > 0 ? hp->moe.n_used : 1);
-    return n_tok > STEP_MAX_TOK && n_row >= STREAM_ROWS_PER_EXPERT * n_expert;
+    if (!hp->moe.n_expert) return n_tok >= STREAM_ROWS_DENSE;
+    return n_tok > STEP_MAX_TOK &&
+           (int64_t)n_tok * hp->moe.n_used >= (int64_t)STREAM_ROWS_PER_EXPERT * hp->moe.n_expert;
 }
 
 static int alloc_keep(struct experts *x) {
