@@ -157,7 +157,7 @@ static void build(struct grid *g) {
     int per = g->dims / 2, n_half = per == 4 ? HALF_8 : HALF_4;
     for (int i = 0; i < g->n_points; i++)
         for (int h = 0; h < 2; h++) {
-            int level[4];
+            int level[4] = {0};
             for (int j = 0; j < per; j++) {
                 int v = coordinate(g, i, h * per + j);
                 level[j] = level_of(g, v);

@@ -176,7 +176,7 @@ static int lex_number(struct lexer *x) {
                                          (unsigned char)x->s[e] < 0x80);)
                 e++;
     }
-    struct jtok *t;
+    struct jtok *t = NULL;
     int rc = push(x, is_float ? JT_FLOAT : JT_INT, (struct slice){x->s + b, e - b}, &t);
     if (rc) return rc;
     if (is_float) {
