@@ -6,6 +6,8 @@
 
 #include <malloc.h>
 
+#include "base/os/sort_order.h"
+
 #undef qsort_r
 
 ssize_t getrandom(void *out, size_t n, unsigned flags) {
@@ -27,21 +29,11 @@ void explicit_bzero(void *p, size_t n) {
                      : "memory"); /* p may be read here, for all that the compiler knows */
 }
 
-struct order {
-    int (*compare)(const void *, const void *, void *);
-    void *context;
-};
-
-static int by_order(void *opaque, const void *a, const void *b) {
-    const struct order *o = opaque;
-    return o->compare(a, b, o->context);
-}
-
 /* BSD's function takes the context first. */
 void mac_qsort_r(void *base, size_t n, size_t size,
                  int (*compare)(const void *, const void *, void *), void *context) {
-    struct order o = {compare, context};
-    if (n) qsort_r(base, n, size, &o, by_order);
+    struct sort_order o = {compare, context};
+    if (n) qsort_r(base, n, size, &o, sort_order_compare);
 }
 
 int posix_fallocate(int fd, off_t at, off_t n) {

@@ -3,6 +3,8 @@
 #include <stdint.h>
 #include <windows.h>
 
+#include "base/os/sort_order.h"
+
 void *memmem(const void *text, size_t n, const void *part, size_t n_part) {
     const char *p = text, *first = part;
     if (!n_part) return (void *)p;
@@ -44,20 +46,10 @@ char *strsignal(int signal) {
 
 void explicit_bzero(void *p, size_t n) { SecureZeroMemory(p, n); }
 
-struct order {
-    int (*compare)(const void *, const void *, void *);
-    void *context;
-};
-
-static int by_order(void *opaque, const void *a, const void *b) {
-    const struct order *o = opaque;
-    return o->compare(a, b, o->context);
-}
-
 void qsort_r(void *base, size_t n, size_t size, int (*compare)(const void *, const void *, void *),
              void *context) {
-    struct order o = {compare, context};
-    if (n) qsort_s(base, n, size, by_order, &o); /* UCRT's: the context comes first */
+    struct sort_order o = {compare, context};
+    if (n) qsort_s(base, n, size, sort_order_compare, &o); /* UCRT's: the context comes first */
 }
 
 time_t timegm(struct tm *tm) { return _mkgmtime(tm); }

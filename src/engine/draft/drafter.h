@@ -3,9 +3,9 @@
  *
  * A drafter is opened over a loaded model. It observes runs of the sequences that it follows, and reads the hidden rows
  * (taps) of each run from the forward pass that it was opened with. Tokens of runs that it does not observe are missing
- * from its context. It must have observed the last run of a sequence for which it drafts. The target model verifies all proposals, so a
- * drafter changes the speed but never the text; its cost is measured. A new drafter is one file and one row of
- * drafter.c. Only the engine's thread calls this interface. */
+ * from its context. It must have observed the last run of a sequence for which it drafts. The target model verifies all
+ * proposals, so a drafter changes the speed but never the text; its cost is measured. A new drafter is one file and one
+ * row of drafter.c. Only the engine's thread calls this interface. */
 #ifndef CHIMERE_ENGINE_DRAFTER_H
 #define CHIMERE_ENGINE_DRAFTER_H
 

@@ -32,7 +32,7 @@ struct judge_report {
     /* share of the pairs of an accepted and a rejected answer of which the accepted one has the better score; a tie
      * counts half; NaN: no pair */
     double auc;
-    bool is_refused; /* users disagree: it scored no answer that nobody rated */
+    bool is_refused; /* users disagree with it: it does not score the answers without a rating */
     char why[480];   /* the judge failed several times in a row, and stopped; "": it did not */
 };
 /* A judge that fails is no error: its report names the reason. */

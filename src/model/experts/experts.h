@@ -54,10 +54,10 @@ struct expert_store {
 };
 
 /* Whether a batch of n_tok rows streams its experts, or dense blocks on the host, if the model has staging buffers. Either
- * a layer's experts cross the bus, or the host multiplies them. With b bytes per weight, a bus of 25 GB/s and a host of 0.5 T products per
- * second, the bus is faster from 20 b rows per expert on: 9 rows at 3.5 bits. Results on host and device differ in the
- * last bits, so the limit is fixed and steps never stream. Dense blocks of 9.4 GB took 0.46 s to stream and 11 ms per row
- * on a host of 16 cores (tiers.dense.rearranged). */
+ * a layer's experts cross the bus, or the host multiplies them. With b bytes per weight, a bus of 25 GB/s and a host of
+ * 0.5 T products per second, the bus is faster from 20 b rows per expert on: 9 rows at 3.5 bits. Results on host and
+ * device differ in the last bits, so the limit is fixed and steps never stream. Dense blocks of 9.4 GB took 0.46 s to
+ * stream and 11 ms per row on a host of 16 cores (tiers.dense.rearranged). */
 enum { STREAM_ROWS_PER_EXPERT = 9, STREAM_ROWS_DENSE = 42 };
 bool experts_stream(const struct hparams *hp, int32_t n_tok);
 
