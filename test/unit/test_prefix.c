@@ -51,7 +51,9 @@ static struct talk *talk_new(uint64_t seed, int32_t n, int32_t n_vocab) {
     struct rng r;
     rng_seed(&r, seed);
     t->tokens = calloc(MAX_TALK, sizeof *t->tokens);
-    for (; t->n < n; t->n++) t->tokens[t->n] = 1 + (int32_t)rng_below(&r, (uint64_t)n_vocab - 1);
+    for (int32_t i = 0; i < n; i++)
+        t->tokens[i] = 1 + (int32_t)rng_below(&r, (uint64_t)n_vocab - 1);
+    t->n = n;
     return t;
 }
 
