@@ -55,6 +55,8 @@ int ramp_build(const struct ramp_options *o, struct err *e);  /* after search */
 struct ramp_summary {
     uint64_t n_bytes, n_weights;                     /* of the file */
     double bpw, predicted, measured, measured_start; /* KL divergence; negative: not measured */
+    double uniform; /* of the best uniform choice within the budget, alike */
+    char uniform_type[16];
     int32_t generations;
 };
 int ramp_summary_read(struct ramp_summary *out, const struct ramp_options *o, struct err *e);

@@ -17,6 +17,7 @@ enum {
     STALE = 5,      /* the search ends after so many generations without progress */
     FIRST_DIV = 8,  /* survivors of the stages: population / 8, then / 32 */
     SECOND_DIV = 32,
+    UNIFORM = 2, /* uniform choices that are measured: those with the least predicted divergence */
 };
 
 struct child {
@@ -32,7 +33,8 @@ struct evolution {
     struct child *children; /* owned [population] */
     double *gains;          /* owned [n_gene] */
     uint8_t *parent;        /* owned [n_gene] */
-    double parent_kl, start;
+    double parent_kl, start, uniform;
+    uint32_t uniform_type;
     int32_t generation, stale;
     uint64_t key;
 };
@@ -47,6 +49,8 @@ static int save(const struct evolution *v, struct err *e) {
         json_object_set_new(root, "generation", json_integer(v->generation));
         json_object_set_new(root, "stale", json_integer(v->stale));
         json_object_set_new(root, "start", json_real(v->start));
+        json_object_set_new(root, "uniform", json_real(v->uniform));
+        json_object_set_new(root, "uniform_type", json_integer(v->uniform_type));
         json_object_set_new(root, "divergence", json_real(v->parent_kl));
         json_object_set_new(root, "types", types);
     }
@@ -67,6 +71,8 @@ static bool resume(struct evolution *v) {
         v->generation = (int32_t)ramp_json_number(root, "generation", 0);
         v->stale = (int32_t)ramp_json_number(root, "stale", 0);
         v->start = ramp_json_number(root, "start", 0);
+        v->uniform = ramp_json_number(root, "uniform", -1);
+        v->uniform_type = (uint32_t)ramp_json_number(root, "uniform_type", 0);
         v->parent_kl = ramp_json_number(root, "divergence", 0);
     }
     json_decref(root);
@@ -153,6 +159,25 @@ static int generation(struct evolution *v, struct err *e) {
     return save(v, e);
 }
 
+/* Predictions can be wrong about all tensors at once, so that a uniform choice is better than the first. */
+static int try_uniform(struct evolution *v, struct err *e) {
+    uint32_t types[UNIFORM];
+    uint8_t *room = v->children[0].choice;
+    int rc = 0, n = ramp_uniform_best(v->s, NULL, v->l, room, UNIFORM, types);
+    for (int i = 0; i < n && !rc; i++) {
+        double kl = 0;
+        ramp_uniform(v->s, types[i], room);
+        rc = ramp_measure_kl(v->x, room, 0, &kl, e);
+        if (v->uniform >= 0 && kl >= v->uniform) continue;
+        v->uniform = kl;
+        v->uniform_type = types[i];
+        if (kl >= v->parent_kl) continue;
+        v->parent_kl = kl;
+        memcpy(v->parent, room, v->s->n_gene);
+    }
+    return rc;
+}
+
 static int prepare(struct evolution *v, const uint8_t *choice, struct err *e) {
     size_t n = v->s->n_gene;
     v->children = mem_alloc_array((size_t)v->o->population, sizeof *v->children);
@@ -165,8 +190,10 @@ static int prepare(struct evolution *v, const uint8_t *choice, struct err *e) {
     if (resume(v)) return 0;
     memcpy(v->parent, choice, n);
     v->generation = v->stale = 0;
+    v->uniform = -1;
     int rc = ramp_measure_kl(v->x, v->parent, 0, &v->start, e);
     v->parent_kl = v->start;
+    if (!rc) rc = try_uniform(v, e);
     return rc ? rc : save(v, e);
 }
 
@@ -186,7 +213,7 @@ int ramp_evolve(const struct ramp_set *s, struct ramp_measure *x, const struct r
     if (!o->quiet) progress_end();
     if (!rc) {
         memcpy(choice, v.parent, s->n_gene);
-        *out = (struct ramp_evolved){v.start, v.parent_kl, v.generation};
+        *out = (struct ramp_evolved){v.start, v.parent_kl, v.uniform, v.uniform_type, v.generation};
     }
     for (int32_t i = 0; v.children && i < o->population; i++) mem_free(v.children[i].choice);
     mem_free(v.children);

@@ -1,6 +1,6 @@
 /* ramp_evolve.h: improves a choice by measured divergence.
  *
- * There is one parent. Each generation makes `population` children and selects the best in three stages, each on more
+ * There is one parent: at first the given choice, or the best uniform choice if that is measured to be better. Each generation makes `population` children and selects the best in three stages, each on more
  * tokens and with fewer children; the parent competes in the last stage. Half of the children are solutions of the
  * Lagrangian with noisy gains; the others swap forms between tensors at equal size. State is saved after each
  * generation (search.json). */
@@ -11,7 +11,9 @@
 #include "ramp/ramp_measure.h"
 
 struct ramp_evolved {
-    double start, best; /* divergence of the first choice and of the result, over all tokens */
+    double start, best;    /* divergence of the first choice and of the result, over all tokens */
+    double uniform;        /* of the best uniform choice that fits; negative: none fits */
+    uint32_t uniform_type; /* its type */
     int32_t generations;
 };
 

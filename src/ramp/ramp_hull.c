@@ -2,8 +2,11 @@
 #include "ramp/ramp_hull.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "base/mem.h"
 #include "base/str.h"
+#include "format/quant.h"
 #include "ramp/ramp_type.h"
 
 enum { LAMBDA_STEPS = 80, MIX_STEPS = 40 };
@@ -120,6 +123,66 @@ void ramp_fill(const struct ramp_set *s, const double *gain, const struct ramp_l
     }
 }
 
+static double predict(const struct ramp_set *s, const double *gain, const uint8_t *choice) {
+    double sum = 0;
+    for (size_t i = 0; i < s->n_gene; i++)
+        sum += (gain ? gain[i] : s->genes[i].gain) * s->genes[i].forms[choice[i]].error;
+    return sum;
+}
+
+void ramp_uniform(const struct ramp_set *s, uint32_t type, uint8_t *choice) {
+    const struct quant_traits *q = quant_traits(type);
+    for (size_t i = 0; i < s->n_gene; i++) {
+        const struct ramp_gene *g = &s->genes[i];
+        double bytes =
+            (double)g->tensor->n_elements / (double)q->block_elements * (double)q->block_bytes;
+        int k = ramp_gene_form(g, type);
+        for (int j = 0; k < 0 && j < g->n_form; j++)
+            if ((double)g->forms[j].n_bytes >= bytes) k = j;
+        choice[i] = (uint8_t)(k < 0 ? g->n_form - 1 : k);
+    }
+}
+
+static bool is_form(const struct ramp_set *s, uint32_t type) {
+    for (size_t i = 0; i < s->n_gene; i++)
+        if (ramp_gene_form(&s->genes[i], type) >= 0) return true;
+    return false;
+}
+
+int ramp_uniform_best(const struct ramp_set *s, const double *gain, const struct ramp_limit *l,
+                      uint8_t *room, int n, uint32_t *types) {
+    double least[RAMP_MAX_UNIFORM];
+    int have = 0;
+    for (uint32_t type = 0; type < QUANT_N_ID; type++) {
+        if (!is_form(s, type)) continue;
+        ramp_uniform(s, type, room);
+        if (!ramp_fits(s, l, room)) continue;
+        double v = predict(s, gain, room);
+        int at = have < n ? have++ : n;
+        for (; at > 0 && v < least[at - 1]; at--)
+            if (at < n) least[at] = least[at - 1], types[at] = types[at - 1];
+        if (at < n) least[at] = v, types[at] = type;
+    }
+    return have;
+}
+
+/* The Lagrangian misses choices inside the hull, and filling is greedy: a uniform choice can be better than both. */
+static int take_uniform(const struct ramp_set *s, const double *gain, const struct ramp_limit *l,
+                        uint8_t *choice, struct err *e) {
+    uint32_t type;
+    uint8_t *room = mem_alloc_array(s->n_gene, 1);
+    if (!room) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (ramp_uniform_best(s, gain, l, room, 1, &type)) {
+        ramp_uniform(s, type, room);
+        if (predict(s, gain, room) < predict(s, gain, choice)) {
+            memcpy(choice, room, s->n_gene);
+            ramp_fill(s, gain, l, choice);
+        }
+    }
+    mem_free(room);
+    return 0;
+}
+
 static int nothing_fits(const struct ramp_set *s, const struct ramp_limit *l, struct err *e) {
     uint64_t least, most;
     char a[16], b[16];
@@ -158,5 +221,5 @@ int ramp_solve(const struct ramp_set *s, const double *gain, const struct ramp_l
     }
     if (!found) return nothing_fits(s, l, e);
     ramp_fill(s, gain, l, choice);
-    return 0;
+    return take_uniform(s, gain, l, choice, e);
 }

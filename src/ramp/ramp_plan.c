@@ -86,6 +86,10 @@ static int write_plan(const struct ramp_set *s, const uint8_t *choice, const str
     json_object_set_new(root, "predicted", json_real(ramp_set_predict(s, choice)));
     json_object_set_new(root, "measured_start", json_real(v->start));
     json_object_set_new(root, "measured", json_real(v->best));
+    if (v->uniform >= 0) {
+        json_object_set_new(root, "measured_uniform", json_real(v->uniform));
+        json_object_set_new(root, "uniform_type", json_string(quant_traits(v->uniform_type)->name));
+    }
     json_object_set_new(root, "generations", json_integer(v->generations));
     json_object_set_new(root, "data",
                         json_string(o->imatrix        ? "importance matrix"
@@ -103,7 +107,7 @@ static int write_plan(const struct ramp_set *s, const uint8_t *choice, const str
 
 static int search(struct ramp_set *s, const struct ramp_options *o, const struct ramp_limit *l,
                   uint8_t *choice, struct ramp_evolved *v, struct err *e) {
-    *v = (struct ramp_evolved){-1, -1, 0};
+    *v = (struct ramp_evolved){-1, -1, -1, 0, 0};
     ramp_gain_guess(s);
     int rc = ramp_solve(s, NULL, l, choice, e); /* reports an impossible budget early */
     if (rc || o->predict_only) return rc;
@@ -241,7 +245,10 @@ int ramp_summary_read(struct ramp_summary *out, const struct ramp_options *o, st
                                   .predicted = ramp_json_number(plan, "predicted", 0),
                                   .measured = ramp_json_number(plan, "measured", -1),
                                   .measured_start = ramp_json_number(plan, "measured_start", -1),
+                                  .uniform = ramp_json_number(plan, "measured_uniform", -1),
                                   .generations = (int32_t)ramp_json_number(plan, "generations", 0)};
+    const char *type = json_string_value(json_object_get(plan, "uniform_type"));
+    if (!rc && type) snprintf(out->uniform_type, sizeof out->uniform_type, "%s", type);
     json_decref(plan);
     ramp_set_close(s);
     return rc;

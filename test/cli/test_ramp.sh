@@ -32,7 +32,7 @@ for i in $(seq 40); do echo "The $i cats sat on $((i * 7)) mats; none of them mo
 for step in analyse search build; do
     "$CHIMERE" ramp $step in.gguf c.gguf --bpw 4.0 --imatrix m.imatrix "${fast[@]}" >$step.said
 done
-grep -q 'measured' search.said || fail "no measured divergence: $(cat search.said)"
+grep -q 'measured.* uniform' search.said || fail "no measured divergence: $(cat search.said)"
 mv c.gguf d.gguf
 "$CHIMERE" ramp in.gguf c.gguf --bpw 4.0 --imatrix m.imatrix "${fast[@]}" >/dev/null
 cmp c.gguf d.gguf || fail "a repeated run gives another file"
@@ -45,6 +45,8 @@ cmp c.gguf d.gguf || fail "a build without cached encodings differs"
 python3 - <<'END'
 import json, re
 plan = json.load(open("c.gguf.ramp/plan.json"))
+# the best uniform type of the budget is measured too, and the result is never worse
+assert 0 <= plan["measured"] <= plan["measured_uniform"], plan
 rules = dict(line.strip().rsplit("=", 1) for line in open("c.gguf.ramp/types.txt"))
 assert len(rules) == len(plan["types"])
 for rule, type in rules.items():

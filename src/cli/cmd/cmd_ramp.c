@@ -74,6 +74,7 @@ static int show_plan(const struct ramp_options *o, struct err *e) {
     if (s.measured >= 0)
         printf(", measured %.5f (%.5f before %d generations)", s.measured, s.measured_start,
                s.generations);
+    if (s.uniform >= 0) printf(", uniform %s %.5f", s.uniform_type, s.uniform);
     putchar('\n');
     return 0;
 }

@@ -1,0 +1,143 @@
+/* test_ramp.c: choices of types against brute force: a result fits, and no uniform choice that fits is better. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "format/quant.h"
+#include "ramp/ramp_hull.h"
+
+enum { N_GENE = 5, N_FORM = 4, N_WEIGHT = 256 };
+static const uint32_t types[N_FORM] = {QUANT_IQ2_S, QUANT_IQ3_S, QUANT_IQ4_XS, QUANT_Q5_K};
+
+struct model {
+    struct ramp_set set;
+    struct ramp_gene genes[N_GENE];
+    struct gguf_tensor tensors[N_GENE];
+};
+
+static void model_init(struct model *m) {
+    memset(m, 0, sizeof *m);
+    m->set.genes = m->genes;
+    m->set.n_gene = N_GENE;
+    m->set.n_weights = N_GENE * N_WEIGHT;
+    m->set.alignment = 1;
+    for (int i = 0; i < N_GENE; i++) {
+        m->tensors[i] = (struct gguf_tensor){.ne = {N_WEIGHT, 1, 1, 1}, .n_elements = N_WEIGHT};
+        m->genes[i] = (struct ramp_gene){.tensor = &m->tensors[i], .gain = 1, .share = 1};
+    }
+}
+
+static void add_form(struct model *m, int gene, uint64_t bytes, double error) {
+    struct ramp_gene *g = &m->genes[gene];
+    struct ramp_form f = {.n_bytes = bytes, .error = error};
+    f.to.type = types[g->n_form];
+    f.to.n_bytes = bytes;
+    g->forms[g->n_form++] = f;
+}
+
+/* The least predicted divergence of all choices that fit, and of the uniform ones. */
+static void brute_force(const struct model *m, const struct ramp_limit *l, double *best,
+                        double *uniform) {
+    *best = *uniform = INFINITY;
+    for (int code = 0; code < 1 << (2 * N_GENE); code++) {
+        uint8_t choice[N_GENE];
+        bool is_uniform = true;
+        uint64_t bytes = 0;
+        double sum = 0;
+        for (int i = 0; i < N_GENE; i++) {
+            choice[i] = (uint8_t)(code >> 2 * i & 3);
+            is_uniform &= choice[i] == choice[0];
+            bytes += m->genes[i].forms[choice[i]].n_bytes;
+            sum += m->genes[i].gain * m->genes[i].forms[choice[i]].error;
+        }
+        if (bytes > l->bytes) continue;
+        *best = fmin(*best, sum);
+        if (is_uniform) *uniform = fmin(*uniform, sum);
+    }
+}
+
+/* The steepest step from 10 bytes is to 25, which only three of five tensors can take; 20 for all is better. */
+static void a_uniform_choice_inside_the_hull_is_found(void **st) {
+    (void)st;
+    struct model m;
+    uint8_t choice[N_GENE];
+    const struct ramp_limit l = {.bytes = N_GENE * 20};
+    model_init(&m);
+    for (int i = 0; i < N_GENE; i++) {
+        add_form(&m, i, 10, 1);
+        add_form(&m, i, 20, .72);
+        add_form(&m, i, 25, .55);
+        add_form(&m, i, 90, .5);
+    }
+    ramp_hull_mark(&m.set);
+    assert_int_equal(ramp_solve(&m.set, NULL, &l, choice, NULL), 0);
+    assert_true(ramp_set_bytes(&m.set, choice) <= l.bytes);
+    assert_true(ramp_set_predict(&m.set, choice) <= N_GENE * .72 + 1e-9);
+}
+
+static void results_fit_and_beat_uniform_choices(void **st) {
+    (void)st;
+    struct rng r;
+    double excess = 0;
+    int n_solved = 0;
+    rng_seed(&r, 38);
+    for (int trial = 0; trial < 400; trial++) {
+        struct model m;
+        uint8_t choice[N_GENE];
+        double best, uniform;
+        model_init(&m);
+        for (int i = 0; i < N_GENE; i++) {
+            uint64_t bytes = 8;
+            double error = 1 + rng_uniform(&r);
+            m.genes[i].gain = exp(rng_normal(&r));
+            for (int k = 0; k < N_FORM; k++) {
+                add_form(&m, i, bytes, error);
+                bytes += 1 + rng_below(&r, 12);
+                error *= .2 + .7 * rng_uniform(&r);
+            }
+        }
+        const struct ramp_limit l = {.bytes = 40 + rng_below(&r, 140)};
+        ramp_hull_mark(&m.set);
+        brute_force(&m, &l, &best, &uniform);
+        assert_int_equal(ramp_solve(&m.set, NULL, &l, choice, NULL), 0);
+        double found = ramp_set_predict(&m.set, choice);
+        assert_true(ramp_set_bytes(&m.set, choice) <= l.bytes);
+        assert_true(found <= uniform * (1 + 1e-12));
+        assert_true(found >= best * (1 - 1e-12));
+        excess += found / best - 1;
+        n_solved++;
+    }
+    if (excess / n_solved > .03)
+        fail_msg("%.3f above the optimum on average, expected at most 0.03", excess / n_solved);
+}
+
+/* Tensors without the type take their next larger form, so that "uniform" never has less than was asked for. */
+static void a_uniform_choice_has_a_fallback(void **st) {
+    (void)st;
+    struct model m;
+    uint8_t choice[N_GENE];
+    model_init(&m);
+    for (int i = 0; i < N_GENE; i++)
+        for (int k = 0; k < N_FORM; k++) add_form(&m, i, 60 + 40 * (uint64_t)k, 1);
+    for (int k = 1; k + 1 < N_FORM; k++) m.genes[2].forms[k] = m.genes[2].forms[k + 1];
+    m.genes[2].n_form--; /* no IQ3_S: 60, 140, 180 bytes */
+    ramp_uniform(&m.set, QUANT_IQ3_S, choice);
+    for (int i = 0; i < N_GENE; i++) assert_int_equal(choice[i], 1);
+    ramp_uniform(&m.set, QUANT_Q8_0, choice); /* 272 bytes: none has so many */
+    for (int i = 0; i < N_GENE; i++) assert_int_equal(choice[i], m.genes[i].n_form - 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_uniform_choice_inside_the_hull_is_found),
+        cmocka_unit_test(results_fit_and_beat_uniform_choices),
+        cmocka_unit_test(a_uniform_choice_has_a_fallback),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
