@@ -161,8 +161,8 @@ static void extremes_do_not_overflow(void **st) {
         if (!repack_form_of(type)) continue;
         struct packed p;
         pack_open(&p, type, N, true);
-        /* some ik types are packed to the nearest 8-bit values; a float scale per row becomes f16 */
-        double limit = p.form->planes == PLANES_8 && type != QUANT_Q8_0  ? 4e-3
+        /* values of iq6_k are rounded to integers; a float scale per row becomes f16 */
+        double limit = type == QUANT_IQ6_K                               ? 4e-3
                        : quant_traits(type)->head_bytes == sizeof(float) ? 5e-4
                                                                          : 2e-6;
         for (int i = 0; i < n_table; i++) {

@@ -73,9 +73,36 @@ INLINE __m512i shift(__m512i v, int n) {
                    : v;
 }
 
+/* Code -> value + 128, 16 codes each. In forms with an offset, v[0] is the constant that converts a code. */
+struct table {
+    __m512i v[4];
+};
+/* Forms of 5 and 6 bits with a shift have values, those without one have an offset. */
+INLINE bool has_offset(int planes, int shift) { return planes > PLANES_4 && !shift; }
+INLINE struct table table_of(int planes, int shift, const struct repack_form *f) {
+    struct table t;
+    for (int i = 0; i < 4; i++) {
+        __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(f->values + 16 * i));
+        t.v[i] = _mm512_broadcast_i32x4(_mm_xor_si128(v, _mm_set1_epi8(-128)));
+    }
+    if (has_offset(planes, shift)) t.v[0] = _mm512_set1_epi8((char)(128 - f->offset));
+    return t;
+}
+
+INLINE __m512i value_of(int planes, const struct table *t, __m512i code) {
+    __m512i v = _mm512_shuffle_epi8(t->v[0], code);
+    if (planes <= PLANES_4) return v;
+    __mmask64 fifth = _mm512_test_epi8_mask(code, _mm512_set1_epi8(16));
+    v = _mm512_mask_shuffle_epi8(v, fifth, t->v[1], code);
+    if (planes == PLANES_5) return v;
+    __mmask64 sixth = _mm512_test_epi8_mask(code, _mm512_set1_epi8(32));
+    v = _mm512_mask_shuffle_epi8(v, sixth, t->v[2], code);
+    return _mm512_mask_shuffle_epi8(v, fifth & sixth, t->v[3], code);
+}
+
 /* The 8 vectors of unsigned codes of a block. */
-INLINE void unpack_codes(int planes, bool is_signed, const uint8_t *p, __m512i table,
-                         __m512i w[8]) {
+INLINE void unpack_codes(int planes, int shifted, bool is_signed, const uint8_t *p,
+                         const struct table *table, __m512i w[8]) {
     const __m512i nibble = _mm512_set1_epi8(15);
     if (planes == PLANES_8) {
 #pragma GCC unroll 8
@@ -114,8 +141,8 @@ INLINE void unpack_codes(int planes, bool is_signed, const uint8_t *p, __m512i t
     if (!is_signed) return;
 #pragma GCC unroll 8
     for (int j = 0; j < 8; j++)
-        w[j] = planes == PLANES_5 || planes == PLANES_6 ? _mm512_add_epi8(w[j], table)
-                                                        : _mm512_shuffle_epi8(table, w[j]);
+        w[j] = has_offset(planes, shifted) ? _mm512_add_epi8(w[j], table->v[0])
+                                           : value_of(planes, table, w[j]);
 }
 
 /* Adds the shifts of block b to unpacked codes: in the bytes of some rows. end: of the header. */
@@ -133,14 +160,6 @@ INLINE void add_shifts(int scale, int shift, const uint8_t *end, int b, __m512i 
 #pragma GCC unroll 8
         for (int j = 8 / n * k; j < 8 / n * (k + 1); j++) w[j] = _mm512_add_epi8(w[j], rows);
     }
-}
-
-/* Table for unpack_codes: code -> value + 128, or, without values, the constant that converts a code. */
-INLINE __m512i table_of(const struct repack_form *f) {
-    if (f->planes == PLANES_5 || f->planes == PLANES_6)
-        return _mm512_set1_epi8((char)(128 - f->offset));
-    __m128i v = _mm_loadu_si128((const __m128i *)(const void *)f->values);
-    return _mm512_broadcast_i32x4(_mm_xor_si128(v, _mm_set1_epi8(-128)));
 }
 
 INLINE __m512 halves(const uint8_t *p) {
@@ -276,7 +295,7 @@ INLINE void fused(int planes, int scale, bool is_signed, int shift, int n_row,
     const struct repack_form *f = c->form;
     const uint8_t *p = c->tile[t];
     int n_block = (int)(c->n_in / PACK_BLOCK), per_group = f->group_blocks;
-    __m512i table = table_of(f);
+    struct table table = table_of(planes, shift, f);
     __m512 acc[N_FUSED];
     const bool x2 = is_x2(scale);
 #pragma GCC unroll 8
@@ -294,7 +313,7 @@ INLINE void fused(int planes, int scale, bool is_signed, int shift, int n_row,
             for (int l = 0; n_row >= 3 && l < planes; l++)
                 _mm_prefetch((const char *)p + AHEAD + 64 * l, _MM_HINT_T0);
             block_scales(scale, g, h, b, s, m);
-            unpack_codes(planes, is_signed, p, table, w);
+            unpack_codes(planes, shift, is_signed, p, &table, w);
             add_shifts(scale, shift, h + f->header_bytes, b, w);
 #pragma GCC unroll 2
             for (int i = 0; i < n_row; i += 4)
@@ -313,7 +332,7 @@ enum { UNPACKED = (8 + 4) * 64 };
 INLINE void unpack(int planes, int scale, bool is_signed, int shift, const struct gemm_call *c,
                    int t, int first, int last, uint8_t *out) {
     const struct repack_form *f = c->form;
-    __m512i table = table_of(f);
+    struct table table = table_of(planes, shift, f);
     size_t group_bytes = (size_t)(f->header_bytes + f->group_blocks * planes * 64);
     for (int b = first; b < last; b++, out += UNPACKED) {
         const uint8_t *h = c->tile[t] + (size_t)(b / f->group_blocks) * group_bytes;
@@ -324,7 +343,7 @@ INLINE void unpack(int planes, int scale, bool is_signed, int shift, const struc
         for (int l = 0; l < planes; l++)
             _mm_prefetch((const char *)p + (GEMM_CHUNK * planes + l) * 64, _MM_HINT_T0);
         block_scales(scale, group_of(scale, h, f->factor), h, at, s, m);
-        unpack_codes(planes, is_signed, p, table, w);
+        unpack_codes(planes, shift, is_signed, p, &table, w);
         add_shifts(scale, shift, h + f->header_bytes, at, w);
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) _mm512_store_si512(out + 64 * j, w[j]);
@@ -473,7 +492,6 @@ INLINE void direct(int n_row, const uint8_t *const *tile, int first, int last,
     X(p5_f16_min, PLANES_5, SCALE_F16_MIN, false, 0)                                               \
     X(p8_f16, PLANES_8, SCALE_F16, true, 0)                                                        \
     X(p8_s8, PLANES_8, SCALE_S8, true, 0)                                                          \
-    X(p8_s8x2, PLANES_8, SCALE_S8X2, true, 0)                                                      \
     X(p4_e8, PLANES_4, SCALE_E8, true, 0)                                                          \
     X(p2_one, PLANES_2, SCALE_ONE, true, 0)                                                        \
     X(p2_k4x2, PLANES_2, SCALE_K4X2, false, 0)                                                     \
@@ -485,6 +503,9 @@ INLINE void direct(int n_row, const uint8_t *const *tile, int first, int last,
     X(p4_u4, PLANES_4, SCALE_U4, true, 0)                                                          \
     X(p5_k6, PLANES_5, SCALE_K6, false, 0)                                                         \
     X(p6_s8x2, PLANES_6, SCALE_S8X2, true, 0)                                                      \
+    X(p6_s8x2_shift, PLANES_6, SCALE_S8X2, true, 1)                                                \
+    X(p5_s8_shift, PLANES_5, SCALE_S8, true, 2)                                                    \
+    X(p5_s8x2_shift, PLANES_5, SCALE_S8X2, true, 2)                                                \
     X(p4_s8_shift, PLANES_4, SCALE_S8, true, 4)                                                    \
     X(p4_s8x2_shift, PLANES_4, SCALE_S8X2, true, 4)                                                \
     X(p3_s8, PLANES_3, SCALE_S8, true, 0)                                                          \

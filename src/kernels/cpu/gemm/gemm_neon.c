@@ -2,14 +2,21 @@
 #include "kernels/cpu/simd_neon.h"
 
 struct lookup {
-    int8x16_t table;
+    int8x16x4_t table;
 };
 
-SIMD struct lookup lookup_of(const int8_t *values) { return (struct lookup){vld1q_s8(values)}; }
+SIMD struct lookup lookup_of(const int8_t *values) {
+    struct lookup l;
+    for (int i = 0; i < 4; i++) l.table.val[i] = vld1q_s8(values + 16 * i);
+    return l;
+}
 
-SIMD void lookup_64(const struct lookup *l, uint8_t *codes) {
-    for (int i = 0; i < 64; i += 16)
-        vst1q_u8(codes + i, vreinterpretq_u8_s8(vqtbl1q_s8(l->table, vld1q_u8(codes + i))));
+SIMD void lookup_64(const struct lookup *l, int bits, uint8_t *codes) {
+    for (int i = 0; i < 64; i += 16) {
+        uint8x16_t c = vld1q_u8(codes + i);
+        int8x16_t v = bits <= 4 ? vqtbl1q_s8(l->table.val[0], c) : vqtbl4q_s8(l->table, c);
+        vst1q_u8(codes + i, vreinterpretq_u8_s8(v));
+    }
 }
 
 SIMD vf dot_16(const int8_t *w, int n, const int8_t *q) {

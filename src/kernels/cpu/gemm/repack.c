@@ -19,6 +19,19 @@
     { -31, -13, 1, 17 }
 #define IK_3_VALUES                                                                                \
     { -63, -40, -23, -10, 1, 13, 28, 47 }
+#define IK_5_VALUES                                                                                \
+    {                                                                                              \
+        -126, -114, -103, -92, -83, -74, -65, -57, -50, -43, -36, -30, -24, -18, -12, -6, -1, 5,   \
+            11, 17, 23, 29, 36, 43, 51, 59, 68, 77, 87, 97, 109, 121                               \
+    }
+/* quant_ik_6 rounded to integers */
+#define IK_6_VALUES                                                                                \
+    {                                                                                              \
+        -127, -121, -115, -109, -104, -98, -93, -88, -84, -79, -74, -70, -66, -62, -58, -54, -51,  \
+            -47, -44, -40, -37, -34, -31, -28, -25, -22, -19, -16, -13, -11, -8, -5, -2, 0, 3, 6,  \
+            9, 12, 14, 17, 20, 23, 27, 30, 33, 36, 40, 44, 47, 51, 55, 59, 63, 68, 72, 77, 82, 87, \
+            92, 98, 103, 109, 115, 121                                                             \
+    }
 #define MXFP4_VALUES                                                                               \
     { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 }
 #define Q4_0_VALUES                                                                                \
@@ -56,25 +69,24 @@ static const struct repack_form forms[QUANT_N_ID] = {
     [QUANT_IQ1_M] = {PLANES_3, SCALE_U4X2, true, IQ1_VALUES, 0, .125f, 8, 160, 0},
     [QUANT_TQ1_0] = {PLANES_2, SCALE_ONE, true, TQ_VALUES, 0, 1, 8, 32, 0},
     [QUANT_TQ2_0] = {PLANES_2, SCALE_ONE, true, TQ_VALUES, 0, 1, 8, 32, 0},
-#define IK_16                                                                                      \
-    { PLANES_8, SCALE_S8X2, true, {0}, 0, 1, 8, 288, 0 }
-#define IK_32F                                                                                     \
+/* The trellis types: values of 8 bits. */
+#define IK_KT                                                                                      \
     { PLANES_8, SCALE_S8, true, {0}, 0, ROW_FACTOR, 8, 160, 0 }
     [QUANT_IQ2_K] = {PLANES_2, SCALE_S8X2, true, IK_2_VALUES, 0, 1, 8, 320, 5},
     [QUANT_IQ3_K] = {PLANES_3, SCALE_S8X2, true, IK_3_VALUES, 0, 1, 8, 320, 4},
     [QUANT_IQ4_K] = {PLANES_4, SCALE_S8X2, true, IQ4_VALUES, 0, 1, 8, 320, 4},
-    [QUANT_IQ5_K] = IK_16,
-    [QUANT_IQ6_K] = IK_16,
+    [QUANT_IQ5_K] = {PLANES_5, SCALE_S8X2, true, IK_5_VALUES, 0, 1, 8, 320, 2},
+    [QUANT_IQ6_K] = {PLANES_6, SCALE_S8X2, true, IK_6_VALUES, 0, 1, 8, 320, 1},
     [QUANT_IQ2_KS] = {PLANES_2, SCALE_S8, true, IK_2_VALUES, 0, 1, 8, 176, 5},
     [QUANT_IQ3_KS] = {PLANES_3, SCALE_S8, true, IK_3_VALUES, 0, 1, 8, 176, 4},
     [QUANT_IQ2_KL] = {PLANES_3, SCALE_S8, true, IK_3_VALUES, 0, 1, 8, 160, 0},
     [QUANT_IQ4_KS] = {PLANES_4, SCALE_S8, true, IQ4_VALUES, 0, ROW_FACTOR, 8, 176, 4},
     [QUANT_IQ4_KSS] = {PLANES_4, SCALE_S8, true, IQ4_VALUES, 0, ROW_FACTOR, 8, 176, 4},
-    [QUANT_IQ5_KS] = IK_32F,
-    [QUANT_IQ1_KT] = IK_32F,
-    [QUANT_IQ2_KT] = IK_32F,
-    [QUANT_IQ3_KT] = IK_32F,
-    [QUANT_IQ4_KT] = IK_32F,
+    [QUANT_IQ5_KS] = {PLANES_5, SCALE_S8, true, IK_5_VALUES, 0, ROW_FACTOR, 8, 176, 2},
+    [QUANT_IQ1_KT] = IK_KT,
+    [QUANT_IQ2_KT] = IK_KT,
+    [QUANT_IQ3_KT] = IK_KT,
+    [QUANT_IQ4_KT] = IK_KT,
 };
 
 const struct repack_form *repack_form_of(uint32_t type) {
@@ -163,7 +175,7 @@ static void put_codes(enum repack_planes planes, const uint8_t *q, int r, uint8_
 enum { SHIFTED = 128 };
 static void invert(const struct repack_form *f, uint8_t code_of[256]) {
     memset(code_of, 0, 256);
-    for (int i = 0; f->planes <= PLANES_4 && i < 1 << f->planes; i++) {
+    for (int i = 0; f->planes <= PLANES_6 && i < 1 << f->planes; i++) {
         if (f->shift) code_of[(uint8_t)(f->values[i] + f->shift)] = (uint8_t)(i | SHIFTED);
         code_of[(uint8_t)f->values[i]] = (uint8_t)i;
     }

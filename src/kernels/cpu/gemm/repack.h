@@ -48,13 +48,15 @@ enum repack_scale {
 struct repack_form {
     enum repack_planes planes;
     enum repack_scale scale;
-    bool is_signed;    /* values are centred about 0; else minimums are subtracted */
-    int8_t values[16]; /* code -> value of signed forms with planes 2, 3, 4 */
-    int16_t offset;    /* of signed forms with planes 5, 6: value = code - offset */
-    float factor;      /* power of two that multiplies d */
-    int group_blocks;  /* 8 or 4 */
-    int header_bytes;  /* scales of a group */
-    int8_t shift;      /* of signed forms with planes 2, 3, 4; 0: none */
+    bool is_signed; /* values are centred about 0; else minimums are subtracted */
+    int8_t values
+        [64]; /* code -> value of signed forms with planes 2, 3, 4, and of 5, 6 without offset */
+    int16_t
+        offset;   /* of signed forms with planes 5, 6: value = code - offset; 0: they have values */
+    float factor; /* power of two that multiplies d */
+    int group_blocks; /* 8 or 4 */
+    int header_bytes; /* scales of a group */
+    int8_t shift;     /* of signed forms with values; 0: none */
 };
 
 /* NULL: the type has no such form and is multiplied as stored in the file. */
