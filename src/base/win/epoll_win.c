@@ -1,5 +1,5 @@
-/* epoll_win.c: sys/epoll.h. One set for the process, because the program has one server. Changes are noticed within
- * SLICE_MS, so that no socket pair is needed to wake WSAPoll. */
+/* epoll_win.c: sys/epoll.h and sys/eventfd.h. One set for the process, because the program has one server. Changes are
+ * noticed within SLICE_MS, so that no socket pair is needed to wake WSAPoll. */
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -7,6 +7,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+
+#include <sys/eventfd.h>
 
 enum { MAX_FD = 4096, SLICE_MS = 20, EPOLL_FD = 0x7ffffff0, EVENT_FD };
 

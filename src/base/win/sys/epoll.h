@@ -1,4 +1,4 @@
-/* epoll.h: the part of Linux' epoll that the server uses, over WSAPoll. */
+/* epoll.h: the part of Linux' epoll that the server uses: over WSAPoll, and on macOS over kqueue. */
 #ifndef CHIMERE_BASE_WIN_SYS_EPOLL_H
 #define CHIMERE_BASE_WIN_SYS_EPOLL_H
 
@@ -12,7 +12,6 @@ enum {
     EPOLL_CTL_DEL,
     EPOLL_CTL_MOD,
     EPOLL_CLOEXEC = 0,
-    EFD_CLOEXEC = 0,
 };
 
 struct epoll_event {
@@ -25,8 +24,5 @@ struct epoll_event {
 int epoll_create1(int flags);
 int epoll_ctl(int epoll, int what, int fd, struct epoll_event *ev);
 int epoll_wait(int epoll, struct epoll_event *out, int n, int ms);
-int eventfd(unsigned value, int flags); /* written to with epoll_signal */
-int epoll_signal(int event);
-int epoll_close(int fd); /* an epoll or an event */
 
 #endif
