@@ -151,7 +151,7 @@ void metrics_write_vllm(struct metrics *m, const struct metrics_now *now, struct
     /* escaped as Prometheus requires */
     for (const char *p = now->model; *p && n + 4 < sizeof label; p++) {
         if (*p == '"' || *p == '\\') label[n++] = '\\';
-        label[n++] = *p < ' ' && *p >= 0 ? ' ' : *p;
+        label[n++] = (unsigned char)*p < ' ' ? ' ' : *p;
     }
     snprintf(label + n, sizeof label - n, "\"");
     const struct {
