@@ -44,7 +44,9 @@ else
 fi
 
 # The bill of materials: every library that the program links, no identifier twice, none that is unknown, no date of today.
-(cd "$SOURCE_DIR" && python3 tools/sbom.py sbom 0.1.0 "$CHIMERE") >sbom.json
+mkdir dist
+touch dist/chimere-0.1.0-{windows-x86_64.zip,linux-x86_64-glibc2.28.tar.gz}
+(cd "$SOURCE_DIR" && python3 tools/sbom.py sbom 0.1.0 "$CHIMERE" "$work/dist") >sbom.json
 python3 - <<'END'
 import json
 bill = json.load(open("sbom.json"))
@@ -54,6 +56,8 @@ for row in bill["relationships"]:
     assert row["spdxElementId"] in ids and row["relatedSpdxElement"] in ids, row
 names = {row["name"] for row in bill["packages"]}
 assert {"libjansson4", "libc6", "preact", "katex"} <= names, names
+into = {row["relatedSpdxElement"].split("-")[2]: row["comment"] for row in bill["relationships"] if "comment" in row}
+assert "zip" in into["curl"] and "glibc" in into["curl"] and "zip" not in into["openssl"] and "cudart" not in names, into
 assert bill["creationInfo"]["created"] == "2025-10-09T08:53:20Z", bill["creationInfo"]
 END
 echo "package: ok"
