@@ -230,12 +230,12 @@ static int encode_day(struct night *x, struct err *e) {
 }
 
 static json_t *day_json(const struct learn_day *d) {
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "contested",
-                     (json_int_t)d->n_contested, "suspect", (json_int_t)d->n_suspect, "answers",
-                     (json_int_t)d->n_read, "learned", (json_int_t)(d->n - d->n_held), "held_out",
-                     (json_int_t)d->n_held, "below_worth", (json_int_t)d->n_worse, "duplicates",
-                     (json_int_t)d->n_same, "too_long", (json_int_t)d->n_long, "secrets_masked",
-                     (json_int_t)d->n_secret);
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "older", (json_int_t)d->n_old,
+                     "contested", (json_int_t)d->n_contested, "suspect", (json_int_t)d->n_suspect,
+                     "answers", (json_int_t)d->n_read, "learned", (json_int_t)(d->n - d->n_held),
+                     "held_out", (json_int_t)d->n_held, "below_worth", (json_int_t)d->n_worse,
+                     "duplicates", (json_int_t)d->n_same, "too_long", (json_int_t)d->n_long,
+                     "secrets_masked", (json_int_t)d->n_secret);
 }
 
 /* ---- general suites ---- */

@@ -124,6 +124,31 @@ static void a_day_is_filtered(void **state) {
     learn_day_fini(&d);
     store_close(s);
 }
+/* Of more answers than a night reads, the newest are read, in the order of time. */
+static void the_newest_answers_are_read(void **state) {
+    (void)state;
+    enum { MORE = 3, N = COLLECT_MAX_ITEMS + MORE };
+    struct store *s = open_store_at("many.db");
+    char q[40], want[40];
+    for (int i = 0; i < N; i++) {
+        snprintf(q, sizeof q, "What is number %d?", i);
+        add(s, q, q, q, 0.9, 0);
+    }
+    add(s, "again", q, q, 0.95, 0); /* a duplicate needs no place */
+    struct learn_day d;
+    assert_int_equal(learn_collect(&d, s, (struct learn_spans){NULL, 0}, 0.75, NULL), 0);
+    assert_int_equal(d.n_read, N + 1);
+    assert_int_equal(d.n, COLLECT_MAX_ITEMS);
+    assert_int_equal(d.n_old, MORE);
+    assert_int_equal(d.n_same, 1);
+    for (int i = 0; i < COLLECT_MAX_ITEMS; i++) {
+        snprintf(want, sizeof want, "What is number %d?", i + MORE);
+        assert_string_equal(d.v[i].question, want);
+    }
+    learn_day_fini(&d);
+    store_close(s);
+}
+
 
 static void vote(struct votes *v, const char *owner, int64_t at, const char *question,
                  const char *answer, int32_t feedback, double score) {
@@ -847,6 +872,7 @@ static void times_are_due_once(void **state) {
     r = row_of("mon 02:00", local(2026, 3, 9, 2, 0));
     assert_false(schedule_is_due(&r, local(2026, 3, 15, 23, 0))); /* Sunday */
     assert_true(schedule_is_due(&r, local(2026, 3, 16, 2, 0)));
+        cmocka_unit_test(the_newest_answers_are_read),
     assert_int_equal(schedule_next(&r, local(2026, 3, 10, 0, 0)), local(2026, 3, 16, 2, 0));
 
     r = row_of("6h", 1000000);

@@ -148,6 +148,9 @@ static void print_record(const json_t *r) {
     print_line("judge", night_judge_text, r);
     json_array_foreach(json_object_get(r, "steps"), i, step) {
         const json_t *t = json_object_get(step, "target");
+    if (real(read, "older") > 0)
+        printf("            %.0f older answers were left out: a night reads the newest %d\n",
+               real(read, "older"), COLLECT_MAX_ITEMS);
         bool promoted = json_is_true(json_object_get(step, "promoted"));
         if (json_object_get(step, "did")) {
             printf("  %-9s %s\n", text(step, "name"), text(step, "did"));

@@ -25,6 +25,7 @@ struct sketch {
 struct collector {
     struct learn_day *day;
     struct sketch *sketches; /* owned; one per element of day->v */
+    size_t oldest; /* where the oldest element is, once day->v is full and written in a ring */
     struct learn_spans hidden;
     double least;
     json_t *seen; /* owned: the members of day->sources, as keys */
@@ -108,6 +109,18 @@ char *learn_masked(const char *text, size_t *n_secret) {
     return buf_take(&b);
 }
 
+/* Returns the place of a new element. If there is none, the oldest element gives way. */
+static size_t make_room(struct collector *c) {
+    struct learn_day *d = c->day;
+    if (d->n < COLLECT_MAX_ITEMS) return d->n++;
+    size_t at = c->oldest;
+    c->oldest = (at + 1) % COLLECT_MAX_ITEMS;
+    d->n_old++;
+    mem_free(d->v[at].question);
+    mem_free(d->v[at].answer);
+    return at;
+}
+
 /* Adds a question and an answer to it, unless there is a near-duplicate. */
 static int put(struct collector *c, const struct store_quality *q, double worth) {
     struct learn_day *d = c->day;
@@ -116,9 +129,8 @@ static int put(struct collector *c, const struct store_quality *q, double worth)
     s.answer = learn_text_hash(q->answer);
     size_t at = 0;
     while (at < d->n && !is_near(&s, &c->sketches[at])) at++;
-    if (at < d->n || d->n == COLLECT_MAX_ITEMS) {
+    if (at < d->n) {
         d->n_same++;
-        if (at == d->n) return 0;
         d->v[at].is_rated |= q->feedback > 0;
         if (worth > d->v[at].worth) d->v[at].worth = worth;
         return 0;
@@ -130,9 +142,11 @@ static int put(struct collector *c, const struct store_quality *q, double worth)
                            .at_ms = q->at_ms,
                            .is_rated = q->feedback > 0};
     learn_source(q->owner ? q->owner : "", x.source);
+    if (q->route && strcmp(q->route, "default") != 0)
+        snprintf(x.pipeline, sizeof x.pipeline, "%s", q->route);
+    at = make_room(c);
     d->v[at] = x;
     c->sketches[at] = s;
-    d->n++;
     return x.question && x.answer ? 0 : err_set(c->e, CHIMERE_ENOMEM, "out of memory");
 }
 
@@ -203,15 +217,18 @@ static bool is_suspect(const struct learn_item *x, size_t usual) {
            (strlen(x->question) > MAX_UNRATED_QUESTION || strlen(x->answer) > usual);
 }
 
-/* Leaves one answer per question, and marks what is held out. */
+/* Leaves one answer per question, in the order of time, and marks what is held out. */
 static int settle(struct collector *c, struct err *e) {
     struct learn_day *d = c->day;
     size_t kept = 0, usual = 0;
+    struct learn_item *v = mem_alloc_array(d->n + 1, sizeof *v);
+    if (!v) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     votes_count(d->votes);
     int rc = usual_length(d, &usual, e);
     for (size_t i = 0; !rc && i < d->n; i++) {
-        struct learn_item x = d->v[i];
-        const struct sketch *s = &c->sketches[i];
+        size_t at = (c->oldest + i) % d->n;
+        struct learn_item x = d->v[at];
+        const struct sketch *s = &c->sketches[at];
         enum votes_result won = votes_result(d->votes, s->question, s->answer);
         bool suspect = won == VOTES_WON && is_suspect(&x, usual);
         d->n_same += won == VOTES_LOST;
@@ -220,14 +237,20 @@ static int settle(struct collector *c, struct err *e) {
         if (won == VOTES_WON && !suspect) {
             x.held_out = learn_holds_out(x.question, votes_first_ms(d->votes, s->question));
             d->n_held += x.held_out;
-            d->v[kept++] = x;
+            v[kept++] = x;
         } else {
             mem_free(x.question);
             mem_free(x.answer);
         }
     }
-    if (!rc) d->n = kept;
-    return rc;
+    if (rc) {
+        mem_free(v);
+        return rc;
+    }
+    mem_free(d->v);
+    d->v = v;
+    d->n = kept;
+    return 0;
 }
 
 int learn_collect(struct learn_day *out, struct store *store, struct learn_spans hidden,

@@ -19,13 +19,16 @@
 enum {
     COLLECT_MAX_ITEMS = 4096,
     COLLECT_MAX_TEXT = 32 << 10 /* bytes of a question or an answer */,
-    LEARN_SOURCE = 48
+    LEARN_SOURCE = 48,
+    LEARN_PIPELINE = 49 /* bytes of the name of a pipeline */
 };
 
 struct learn_item {
     char *question, *answer;   /* owned */
     char source[LEARN_SOURCE]; /* hash of the owner, see learn_source */
-    double worth;              /* 0..1 */
+    /* of the orchestrator, whose route has the same name; "": none, or the pipeline default */
+    char pipeline[LEARN_PIPELINE];
+    double worth; /* 0..1 */
     int64_t id, at_ms;
     bool held_out;
     bool is_rated; /* by a user, not only by the verifier */
@@ -48,6 +51,7 @@ struct learn_day {
     size_t n, n_held;
     /* rows read, rows left out by reason, secrets masked */
     size_t n_read, n_worse, n_same, n_long, n_secret;
+    size_t n_old; /* left out: there are COLLECT_MAX_ITEMS newer ones */
     size_t n_contested,
         n_suspect;       /* left out: answers that users dispute; unrated ones, see above */
     int64_t last_id;     /* 0: no rows */
