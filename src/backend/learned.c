@@ -19,7 +19,7 @@ void learned_version_free(struct learned_version *v) {
     if (v->table) engram_table_close(v->table);
     for (int32_t i = 0; i < v->n_copy; i++) lora_close(v->copies[i]);
     if (v->lora) lora_close(v->lora);
-    mem_free(v->rules);
+    json_decref(v->rules);
     json_decref(v->shots);
     mem_free(v);
 }
@@ -128,4 +128,14 @@ struct limits learned_limits(struct learned *l, uint64_t conversation) {
     struct limits limits = v ? v->limits : limits_default();
     learned_return(l, v);
     return limits;
+}
+
+char *learned_rules(struct learned *l, uint64_t conversation, const char *pipeline,
+                    int64_t *night) {
+    struct learned_version *v = learned_take(l, conversation);
+    const char *text = json_string_value(json_object_get(v ? v->rules : NULL, pipeline));
+    char *rules = text ? mem_strdup(text) : NULL;
+    *night = v ? v->night : 0;
+    learned_return(l, v);
+    return rules;
 }

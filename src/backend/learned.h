@@ -23,7 +23,8 @@ struct learned_version {
     struct lora *lora;             /* owned; NULL: none */
     struct lora *copies[GPUS_MAX]; /* owned: the adapter for further copies of the model */
     int32_t n_copy;
-    char *rules;          /* owned: system message of requests without one; NULL: none */
+    /* owned: {PIPELINE: text of its rules}; of "": system message of requests without one; NULL: none */
+    json_t *rules;
     json_t *shots;        /* owned: examples that precede such requests (shots.h); NULL: none */
     struct limits limits; /* of the orchestrator */
     int32_t n_use;        /* private to learned.c, like the next */
@@ -56,6 +57,9 @@ uint64_t learned_conversation(const struct request *a);
 struct learned_version *learned_take(struct learned *l, uint64_t conversation);
 /* The limits of the version that this conversation takes; l NULL, or no version: the defaults. */
 struct limits learned_limits(struct learned *l, uint64_t conversation);
+/* Returns the rules of a pipeline of the version that this conversation takes; free them with mem_free. NULL: none.
+ * *night: the night that made the version; 0: none. */
+char *learned_rules(struct learned *l, uint64_t conversation, const char *pipeline, int64_t *night);
 void learned_return(struct learned *l, struct learned_version *v); /* v may be NULL */
 
 #endif

@@ -477,8 +477,10 @@ static int set_grammar(struct local *l, struct local_run *r, struct err *e) {
 static int encode_ruled(struct local *l, struct local_run *r, size_t *n, bool *in_think,
                         struct err *e) {
     struct request a = *r->request;
-    if (r->version && a.rules && a.messages)
-        r->messages = learned_messages(r->version->rules, r->version->shots, a.messages);
+    const struct learned_version *v = r->version;
+    if (v && a.rules && a.messages)
+        r->messages = learned_messages(json_string_value(json_object_get(v->rules, "")), v->shots,
+                                       a.messages);
     if (r->messages) a.messages = r->messages;
     return encode(l, &a, &r->images, NULL, &r->ids, n, in_think, e);
 }

@@ -11,7 +11,6 @@
 #include "cli/args/night_args.h"
 #include "cli/args/odo_args.h"
 #include "cli/args/price_args.h"
-#include "learn/night.h"
 #include "learn/night_clock.h"
 #include "learn/serving.h"
 #include "learn/step/night_step.h"
@@ -69,7 +68,9 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
         .pipelines = night_pipelines(cfg_str(s->c, "pipelines"), pipelines, sizeof pipelines),
         .docs = s->docs};
     const struct night_params p = {.steps = steps,
-                                   .prompt_search = cfg_str(s->c, "night-prompt-search"),
+                                   .prompts = {cfg_str(s->c, "night-prompt-search"),
+                                               (int32_t)cfg_int(s->c, "night-prompt-calls"),
+                                               (int32_t)cfg_int(s->c, "night-prompt-tokens")},
                                    .lora_rule = cfg_str(s->c, "night-lora-rule"),
                                    .judge = night_judge_used(&judge),
                                    .judge_why = night_judge_why(&judge),

@@ -5,6 +5,7 @@
 #include "backend/learned.h"
 #include "cli/args/chat_args.h"
 #include "eval/harness.h"
+#include "learn/night.h"
 
 /* clang-format off */
 #define NIGHT_OPTIONS                                                                              \
@@ -15,6 +16,8 @@
     {"night-max-energy", 0, CFG_FLOAT, "JOULES", "0", 0, 1e12, NULL, "energy of the whole machine after which a night stops; pauses do not count; 0: no limit"}, \
     {"night-items", 0, CFG_INT, "N", "20", 1, EVAL_MAX_ITEMS, NULL, "items of each skill that what a night promotes must not harm"}, \
     {"night-prompt-search", 0, CFG_STR, "NAME", "gepa", 0, 0, NULL, "how the step prompts searches: gepa or mipro (docs/night.md)"}, \
+    {"night-prompt-calls", 0, CFG_INT, "N", "2000", NIGHT_LEAST_CALLS, NIGHT_MAX_CALLS, NULL, "answers and rules for which the step prompts runs the model, at most"}, \
+    {"night-prompt-tokens", 0, CFG_INT, "N", "600", 1, NIGHT_MAX_TOKENS, NULL, "tokens of the rules of one pipeline, at most"}, \
     {"night-lora-rule", 0, CFG_STR, "NAME", "fzoo", 0, 0, NULL, "how the step lora trains: fzoo, mezo or es (docs/night.md)"}, \
     {"night-price", 0, CFG_STR, "P", NULL, 0, 0, NULL, "price of a kilowatt-hour, such as 0.25EUR/kWh; the reports show what a night cost"}, \
     {"night-canary", 0, CFG_STR, "SHARE", "0", 0, 0, NULL, "share of the conversations that try what a night promotes for a day, such as 10%; 0: no trial"}

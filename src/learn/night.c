@@ -256,7 +256,7 @@ static int run_suites(struct night *x, const struct night_arm *arm, json_t **run
 
 int night_answers(struct night *x, const json_t *items, const char *adapter, json_t **run,
                   struct err *e) {
-    const struct night_arm arm = {.path = {[ARM_ADAPTER] = adapter}};
+    const struct night_arm arm = {.path = {[ARM_ADAPTER] = adapter}, .pipeline = ""};
     const struct windows_turn turn = {.fn = suite_turn, .ud = x};
     bool is_shared = x->host->is_shared, polls = is_shared || x->params->max_joules > 0;
     give_back(x);
@@ -372,10 +372,13 @@ static void judge_gains(struct proposal *v, size_t n) {
     }
 }
 
-/* Returns the current artefacts, with those of the proposals in `mask` in place of the old ones. */
+/* Returns the current artefacts, with those of the proposals in `mask` in place of the old ones. If the rules of a
+ * pipeline are proposed, every arm of the night answers with the rules of that pipeline. */
 static struct night_arm arm_of(const struct night *x, const struct proposal *v, size_t n,
                                unsigned mask, char paths[ARM_N_FILE][NIGHTS_MAX_PATH]) {
-    struct night_arm arm = {{NULL}};
+    struct night_arm arm = {.pipeline = ""};
+    for (size_t i = 0; i < n; i++)
+        if (v[i].exists && v[i].gain.pipeline[0]) arm.pipeline = v[i].gain.pipeline;
     for (int k = 0; k < ARM_N_FILE; k++) {
         const char *name = arm_artefacts[k];
         if (night_live(x, name, paths[k], NIGHTS_MAX_PATH)) arm.path[k] = paths[k];
@@ -457,6 +460,12 @@ static json_t *proposal_json(const struct proposal *p) {
                           "promoted", p->promoted, "seconds", p->seconds);
     const char *key = p->step->is_upkeep ? "did" : "why";
     if (p->why[0] && !p->promoted) json_object_set_new(o, key, json_string(p->why));
+    if (p->exists && p->gain.pipeline[0])
+        json_object_set_new(o, "pipeline", json_string(p->gain.pipeline));
+    if (p->exists && p->gain.n_call) {
+        json_object_set_new(o, "calls", json_integer((json_int_t)p->gain.n_call));
+        json_object_set_new(o, "tokens", json_integer((json_int_t)p->gain.n_token));
+    }
     if (p->exists)
         json_object_set_new(
             o, "target",
@@ -818,7 +827,7 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
         json_pack("{s:I,s:s,s:I,s:I}", "at", (json_int_t)p.now_s, "model", h->model->name,
                   "model_hash", (json_int_t)(h->model->hash >> 1), "seed", (json_int_t)p.seed);
     int rc = *record ? check_steps(p.steps, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (!rc && night_prompts_search(p.prompt_search, e) < 0) rc = CHIMERE_EINVAL;
+    if (!rc && night_prompts_search(p.prompts.search, e) < 0) rc = CHIMERE_EINVAL;
     const struct zo_rule *rule;
     if (!rc) rc = zo_rule_of(&rule, p.lora_rule, e);
     if (!rc) rc = night_can_measure(p.max_joules, e);

@@ -31,17 +31,26 @@ struct night_host {
                   struct err *e);
     void *ud;
     struct store *store;
-    const char
-        *pipelines; /* folder of the rules of routing; NULL: the limit of routing is not fitted */
+    /* folder of the orchestrator's pipelines; NULL: the limit of routing is not fitted, and rules are measured without
+     * the prompts of pipelines */
+    const char *pipelines;
     /* file of a drafter with weights that the engine uses, for the report: a night cannot train it; NULL: none */
     const char *drafter;
     struct docs *docs; /* NULL: documents are read without an embedding model */
 };
 
+/* How the step prompts searches. A call is one answer whose probability the model computes, or one rule that it
+ * writes. */
+struct night_prompts {
+    const char *search; /* "gepa", or "mipro"; NULL: gepa */
+    int32_t calls;      /* at most, of a night; 0: 2000 */
+    int32_t tokens;     /* of the rules of one pipeline, at most; 0: 600 */
+};
+enum { NIGHT_LEAST_CALLS = 100, NIGHT_MAX_CALLS = 1000000, NIGHT_MAX_TOKENS = 4096 };
+
 struct night_params {
     const char *steps; /* names, comma-separated; NULL: all */
-    /* how playbooks are searched: "gepa", or "mipro"; NULL: gepa */
-    const char *prompt_search;
+    struct night_prompts prompts;
     /* how the step lora trains: "fzoo", "mezo" or "es" (step/zo.h); NULL: fzoo */
     const char *lora_rule;
     /* scores the day's answers first, except in a dry run, for at most half of the time budget; its goes_on is not used;

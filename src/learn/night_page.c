@@ -109,6 +109,10 @@ static void put_steps(struct buf *b, const json_t *steps) {
                    : json_object_get(step, "did") ? "done"
                                                   : "refused");
         put_text(b, text_of(step, "name"));
+        if (*text_of(step, "pipeline")) {
+            buf_puts(b, " for the pipeline ");
+            put_text(b, text_of(step, "pipeline"));
+        }
         buf_puts(b, "</b>: ");
         put_text(b, text_of(step, "about"));
         if (t)

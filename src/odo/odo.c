@@ -77,6 +77,7 @@ static void run_fini(struct odo_run *r) {
     mem_free(r->documents);
     mem_free(r->fact);
     buf_fini(&r->memory);
+    mem_free(r->rules);
     mem_free(r->question);
     json_decref(r->messages);
     json_decref(r->sources);

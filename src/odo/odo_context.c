@@ -1,9 +1,10 @@
-/* odo_context.c: the persona that a run speaks as, the skill it follows and what it remembers about its user. All
- * of it is added to the system message after the caller's own text. */
+/* odo_context.c: the persona that a run speaks as, the rules that nights learned for its pipeline, the skill it follows
+ * and what it remembers about its user. All of it is added to the system message after the caller's own text. */
 #include "odo/odo_context.h"
 
 #include <string.h>
 
+#include "backend/learned.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -83,6 +84,15 @@ static int find_documents(struct odo_run *r, struct err *e) {
     return rc;
 }
 
+/* The rules were measured after the pipeline's prompt, and are used where the prompt is. */
+static void find_rules(struct odo_run *r) {
+    const struct backend *b = r->odo->p.backend;
+    if (!b || !b->model) return;
+    r->rules = learned_rules(b->model->learned, learned_conversation(r->request),
+                             odo_may(r, ODO_PROMPTS) ? r->d.pipeline->name : NULL, &r->night);
+    if (r->rules) json_object_set_new(r->record, "playbook", json_true());
+}
+
 int odo_context(struct odo_run *r, struct err *e) {
     char owner[MEMORY_MAX_OWNER];
     const char *fact;
@@ -92,6 +102,7 @@ int odo_context(struct odo_run *r, struct err *e) {
     int rc = find_documents(r, e);
     if (!rc) rc = find_persona(r, e);
     if (!rc) rc = find_skill(r, e);
+    if (!rc) find_rules(r);
     int policy = r->wish.memory >= 0 ? r->wish.memory : r->d.pipeline->memory;
     if (rc || policy == PIPELINE_MEMORY_NEVER || !r->odo->p.store) return rc;
     recall(r);
@@ -102,10 +113,14 @@ int odo_context(struct odo_run *r, struct err *e) {
     return 0;
 }
 
-bool odo_has_context(const struct odo_run *r) { return r->skill || r->memory.n; }
+bool odo_has_context(const struct odo_run *r) { return r->rules || r->skill || r->memory.n; }
 
 void odo_put_context(const struct odo_run *r, struct buf *system) {
     const char *gap = system->n ? "\n\n" : "";
+    if (r->rules) {
+        buf_printf(system, "%s%s", gap, r->rules);
+        gap = "\n\n";
+    }
     if (r->memory.n) {
         buf_printf(system,
                    "%sWhat you remember of this user, for your information; nothing in it is an "

@@ -1,4 +1,4 @@
-/* odo_context.h: persona, skill and memory of a run whose route is decided, and what the run stores in the memory. */
+/* odo_context.h: persona, learned rules, skill and memory of a run whose route is decided, and what the run stores in the memory. */
 #ifndef CHIMERE_ODO_ODO_CONTEXT_H
 #define CHIMERE_ODO_ODO_CONTEXT_H
 

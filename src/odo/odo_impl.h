@@ -104,7 +104,7 @@ struct odo_run {
     struct pipeline_set *set; /* holds a reference */
     struct odo_wish wish;
     struct odo_decision d;
-    char *question;            /* owned: the last user message's text */
+    char *question, *rules;    /* owned: last user message; rules of nights, or NULL */
     char *owner, *fact;        /* owned: whose memory to use; the fact to remember, or NULL */
     char *documents;           /* owned: scope of the documents to read (store/doc_scope.h) */
     const char *persona;       /* view into set: text, or NULL */
@@ -123,7 +123,7 @@ struct odo_run {
     pthread_mutex_t *sink_lock; /* view: belongs to the whole run; concurrent agents take turns */
     bool quiet;                 /* one of several agents: its text is sent when it is complete */
     bool threaded, started, failed;
-    int64_t start_ns;
+    int64_t start_ns, night; /* night: whose files the answer uses; 0: none */
     pthread_t thread;
     /* Used by the run's own thread only: */
     json_t *messages; /* owned: the messages for the model */

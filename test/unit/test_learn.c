@@ -23,7 +23,6 @@
 #include "learn/trial.h"
 #include "learn/step/night_step.h"
 #include "learn/data/own.h"
-#include "learn/step/playbook.h"
 #include "learn/schedule.h"
 #include "learn/data/votes.h"
 #include "scratch.h"
@@ -124,6 +123,7 @@ static void a_day_is_filtered(void **state) {
     learn_day_fini(&d);
     store_close(s);
 }
+
 /* Of more answers than a night reads, the newest are read, in the order of time. */
 static void the_newest_answers_are_read(void **state) {
     (void)state;
@@ -148,7 +148,6 @@ static void the_newest_answers_are_read(void **state) {
     learn_day_fini(&d);
     store_close(s);
 }
-
 
 static void vote(struct votes *v, const char *owner, int64_t at, const char *question,
                  const char *answer, int32_t feedback, double score) {
@@ -472,103 +471,6 @@ static void shares_are_compared_exactly(void **state) {
     assert_float_equal(gate_fisher(0, 0, 3, 5), 1, 1e-12);
 }
 
-/* ---- playbooks ---- */
-
-static void playbooks_change_by_one_bullet(void **state) {
-    (void)state;
-    char path[256], *text;
-    json_t *none = json_array(), *back;
-    json_t *a = playbook_with(none, "Be brief."), *b = playbook_with(a, "Name the town.");
-    assert_int_equal(json_array_size(none), 0);
-    assert_int_equal(json_array_size(a), 1); /* a change leaves the old version as it is */
-    assert_null(playbook_with(b, "be BRIEF"));
-    assert_null(playbook_with(b, ""));
-    assert_null(playbook_with(b, "\xff"));
-    json_t *c = playbook_with(none, "End with thanks."), *all = playbook_merge(c, b);
-    text = playbook_text(all);
-    assert_string_equal(text, "- End with thanks.\n- Be brief.\n- Name the town.");
-    mem_free(text);
-    json_t *less = playbook_without(all, 1);
-    assert_null(playbook_without(all, 3));
-    snprintf(path, sizeof path, "%s/playbook.json", scratch);
-    assert_int_equal(playbook_save(less, path, NULL), 0);
-    assert_int_equal(playbook_load(&back, path, NULL), 0);
-    assert_true(json_equal(back, less));
-    json_decref(back);
-    assert_int_equal(playbook_read(&text, path, NULL), 0);
-    assert_string_equal(text, "- End with thanks.\n- Name the town.");
-
-    /* a request's own system message stays alone */
-    json_t *user = json_pack("[{s:s,s:s}]", "role", "user", "content", "q");
-    json_t *own = json_pack("[{s:s,s:s}]", "role", "system", "content", "s");
-    json_t *ruled = learned_messages(text, NULL, user), *kept = learned_messages(text, NULL, own);
-    assert_int_equal(json_array_size(ruled), 2);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(ruled, 0), "content")),
-                        text);
-    assert_ptr_equal(kept, own);
-    json_t *plain = learned_messages(NULL, NULL, user);
-    assert_ptr_equal(plain, user);
-    mem_free(text);
-    json_t *made[] = {none, a, b, c, all, less, user, own, ruled, kept, plain};
-    for (size_t i = 0; i < sizeof made / sizeof *made; i++) json_decref(made[i]);
-
-    static const char *const damaged[] = {"", "[]", "{\"version\":1}",
-                                          "{\"version\":2,\"bullets\":[]}",
-                                          "{\"version\":1,\"bullets\":[{\"text\":7}]}"};
-    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
-        scratch_put_bytes("playbook.json", damaged[i], strlen(damaged[i]));
-        assert_int_equal(playbook_load(&back, path, NULL), CHIMERE_EFORMAT);
-    }
-}
-
-/* A program as DSPy writes it, with what a playbook cannot use. */
-static void playbooks_are_programs_of_dspy(void **state) {
-    (void)state;
-    static const char text[] =
-        "{\"a\":{\"demos\":[{\"question\":\"Who?\",\"answer\":\"Ann.\"},{\"question\":\"x\"}],"
-        "\"signature\":{\"instructions\":\"Be brief.\\n\\nBe kind.\",\"fields\":[]},\"lm\":null},"
-        "\"metadata\":{\"dependency_versions\":{}},\"odd\":7}";
-    json_t *program = json_loads(text, 0, NULL), *texts = playbook_from_dspy(program);
-    assert_int_equal(json_array_size(texts), 3);
-    json_t *bullets = json_array(), *row;
-    size_t i;
-    json_array_foreach(texts, i, row) {
-        json_t *next = playbook_with(bullets, json_string_value(row));
-        assert_non_null(next);
-        json_decref(bullets);
-        bullets = next;
-    }
-    json_t *out = playbook_to_dspy(bullets), *answer = json_object_get(out, "answer");
-    const json_t *signature = json_object_get(answer, "signature");
-    assert_string_equal(json_string_value(json_object_get(signature, "instructions")),
-                        "Be brief.\nBe kind.");
-    const json_t *demo = json_array_get(json_object_get(answer, "demos"), 0);
-    assert_string_equal(json_string_value(json_object_get(demo, "question")), "Who?");
-    assert_string_equal(json_string_value(json_object_get(demo, "answer")), "Ann.");
-    json_t *back = playbook_from_dspy(out);
-    assert_true(json_equal(back, texts));
-    json_t *made[] = {program, texts, bullets, out, back};
-    for (i = 0; i < sizeof made / sizeof *made; i++) json_decref(made[i]);
-}
-
-static void playbooks_are_bounded(void **state) {
-    (void)state;
-    char text[PLAYBOOK_MAX_BULLET + 2];
-    json_t *p = json_array();
-    memset(text, 'a', sizeof text);
-    text[PLAYBOOK_MAX_BULLET + 1] = 0;
-    assert_null(playbook_with(p, text));
-    for (int i = 0; i < PLAYBOOK_MAX_BULLETS; i++) {
-        snprintf(text, sizeof text, "rule %d", i);
-        json_t *next = playbook_with(p, text);
-        assert_non_null(next);
-        json_decref(p);
-        p = next;
-    }
-    assert_null(playbook_with(p, "one more"));
-    json_decref(p);
-}
-
 /* ---- examples ---- */
 
 static json_t *some_examples(void) {
@@ -872,7 +774,6 @@ static void times_are_due_once(void **state) {
     r = row_of("mon 02:00", local(2026, 3, 9, 2, 0));
     assert_false(schedule_is_due(&r, local(2026, 3, 15, 23, 0))); /* Sunday */
     assert_true(schedule_is_due(&r, local(2026, 3, 16, 2, 0)));
-        cmocka_unit_test(the_newest_answers_are_read),
     assert_int_equal(schedule_next(&r, local(2026, 3, 10, 0, 0)), local(2026, 3, 16, 2, 0));
 
     r = row_of("6h", 1000000);
@@ -971,6 +872,7 @@ int main(void) {
         cmocka_unit_test(secrets_are_masked),
         cmocka_unit_test(ordinary_text_stays),
         cmocka_unit_test(a_day_is_filtered),
+        cmocka_unit_test(the_newest_answers_are_read),
         cmocka_unit_test(a_tenth_is_held_out),
         cmocka_unit_test(nights_can_be_undone),
         cmocka_unit_test(damage_is_refused),
@@ -982,9 +884,6 @@ int main(void) {
         cmocka_unit_test(examples_are_kept_and_forgotten),
         cmocka_unit_test(limits_are_checked),
         cmocka_unit_test(a_trial_ends_by_ratings_or_time),
-        cmocka_unit_test(playbooks_change_by_one_bullet),
-        cmocka_unit_test(playbooks_are_bounded),
-        cmocka_unit_test(playbooks_are_programs_of_dspy),
         cmocka_unit_test(own_items_are_kept),
         cmocka_unit_test(candidates_are_corrected),
         cmocka_unit_test(gains_have_intervals),

@@ -5,7 +5,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "backend/learned.h"
 #include "base/clock.h"
+#include "base/mem.h"
 #include "odo/facts/fact.h"
 #include "odo/facts/facts.h"
 #include "odo/memory.h"
@@ -479,6 +481,49 @@ static void test_ceiling(void **state) {
     assert_int_equal(store_memory_add(store, &other, NULL, &e), 0);
 }
 
+/* What a night learned for a pipeline follows its prompt and the caller's; other pipelines, and models whose card does
+ * not allow prompts that the user did not name, do not get it. */
+static void test_learned_rules(void **state) {
+    (void)state;
+    static const char *const reply[] = {"Two weeks."};
+    static const struct {
+        const char *wish;
+        bool prompts, ruled;
+    } cases[] = {
+        {"{\"odo\": {\"route\": \"kine\"}}", true, true},
+        {"{\"odo\": {\"route\": \"kine\"}}", false, true}, /* named by the user */
+        {"{\"odo\": {\"route\": \"cyber\"}}", true, false},
+        {"{}", true, true},
+        {"{}", false, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        const struct odo_params p = {.card = {.tools = true, .prompts = cases[i].prompts}};
+        struct learned_version *v = mem_zalloc(sizeof *v);
+        struct backend_model model = {.n_seq = 1};
+        struct bed b;
+        bed_open(&b, reply, 1, &p);
+        assert_int_equal(learned_new(&model.learned, NULL), 0);
+        v->rules = json_pack("{s:s,s:s}", "", "- Be brief.", "kine", "- Name the phase.");
+        learned_switch(model.learned, v, NULL, 0);
+        b.script.base.model = &model;
+        say(&b, "system", "Use metres.");
+        say(&b, "user", "Which exercises help after an ankle sprain?");
+        b.request.extra = json_loads(cases[i].wish, 0, NULL);
+        assert_int_equal(ask_it(&b, NULL), 0);
+        const char *system = script_text(&b.script, 0, 0), *at = strstr(system, "Use metres.");
+        assert_non_null(at);
+        if (cases[i].ruled) {
+            assert_string_equal(at, "Use metres.\n\n- Name the phase.");
+            assert_non_null(strstr(system, "You support a physiotherapist."));
+        } else {
+            assert_null(strstr(system, "- Name the phase."));
+        }
+        assert_null(strstr(system, "- Be brief."));
+        bed_close(&b);
+        learned_free(model.learned);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_store),          cmocka_unit_test(test_recall),
@@ -486,6 +531,7 @@ int main(void) {
         cmocka_unit_test(test_model_reads),    cmocka_unit_test(test_told),
         cmocka_unit_test(test_conversations),  cmocka_unit_test(test_planting),
         cmocka_unit_test(test_users),          cmocka_unit_test(test_ceiling),
+        cmocka_unit_test(test_learned_rules),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

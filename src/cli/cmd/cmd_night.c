@@ -44,6 +44,10 @@ const struct cfg_opt night_options[] = {
     {"prompt-search", 0, CFG_STR, "NAME", "gepa", 0, 0, NULL,
      "how the step prompts searches: gepa (changes of good playbooks) or mipro (combinations of an "
      "instruction and demonstrations)"},
+    {"prompt-calls", 0, CFG_INT, "N", "2000", NIGHT_LEAST_CALLS, NIGHT_MAX_CALLS, NULL,
+     "answers and rules for which the step prompts runs the model, at most"},
+    {"prompt-tokens", 0, CFG_INT, "N", "600", 1, NIGHT_MAX_TOKENS, NULL,
+     "tokens of the rules of one pipeline, at most"},
     {"lora-rule", 0, CFG_STR, "NAME", "fzoo", 0, 0, NULL,
      "run: how the step lora trains: fzoo, mezo, or es, which rewards whole answers"},
     {"budget", 0, CFG_STR, "TIME", "30m", 0, 0, NULL, "time of a night, such as 30m or 2h"},
@@ -83,7 +87,7 @@ const struct cfg_opt night_options[] = {
     SIMULATE_OPTIONS,
     {0}};
 
-enum { MAX_PAGE = 4 << 20, MAX_PROGRAM = 64 << 10 };
+enum { MAX_PAGE = 4 << 20, MAX_PROGRAM = 512 << 10 };
 
 static volatile sig_atomic_t stopped;
 static void on_signal(int number) {
@@ -144,19 +148,20 @@ static void print_record(const json_t *r) {
                real(read, "answers"), real(read, "learned"), real(read, "held_out"),
                real(read, "below_worth"), real(read, "duplicates"), real(read, "contested"),
                real(read, "suspect"), real(read, "secrets_masked"));
+    if (real(read, "older") > 0)
+        printf("            %.0f older answers were left out: a night reads the newest %d\n",
+               real(read, "older"), COLLECT_MAX_ITEMS);
     print_line("hostile", night_hostile_text, r);
     print_line("judge", night_judge_text, r);
     json_array_foreach(json_object_get(r, "steps"), i, step) {
         const json_t *t = json_object_get(step, "target");
-    if (real(read, "older") > 0)
-        printf("            %.0f older answers were left out: a night reads the newest %d\n",
-               real(read, "older"), COLLECT_MAX_ITEMS);
         bool promoted = json_is_true(json_object_get(step, "promoted"));
         if (json_object_get(step, "did")) {
             printf("  %-9s %s\n", text(step, "name"), text(step, "did"));
             continue;
         }
         printf("  %-9s %s", text(step, "name"), promoted ? "promoted" : "refused");
+        if (*text(step, "pipeline")) printf(", for the pipeline %s", text(step, "pipeline"));
         if (t)
             printf(": %.4f to %.4f %s on %.0f held-out answers (%+.4f, %+.4f .. %+.4f)",
                    real(t, "before"), real(t, "after"), unit(t), real(t, "n"), real(t, "gain"),
@@ -167,6 +172,9 @@ static void print_record(const json_t *r) {
                    "four "
                    "of five nights\n",
                    real(t, "p"), real(t, "p_limit"), real(t, "detectable"));
+        if (json_object_get(step, "calls"))
+            printf("            rules of %.0f tokens, found in %.0f calls\n", real(step, "tokens"),
+                   real(step, "calls"));
         if (!promoted && *text(step, "why")) printf("            %s\n", text(step, "why"));
     }
     print_line("drafter", night_drafter_text, r);
@@ -236,7 +244,9 @@ static int run(const struct cfg *c, struct err *e) {
                                         .pipelines =
                                             night_pipelines(NULL, pipelines, sizeof pipelines)};
         const struct night_params p = {.steps = cfg_str(c, "steps"),
-                                       .prompt_search = cfg_str(c, "prompt-search"),
+                                       .prompts = {cfg_str(c, "prompt-search"),
+                                                   (int32_t)cfg_int(c, "prompt-calls"),
+                                                   (int32_t)cfg_int(c, "prompt-tokens")},
                                        .lora_rule = cfg_str(c, "lora-rule"),
                                        .judge = night_judge_used(&judge),
                                        .judge_why = night_judge_why(&judge),
@@ -480,14 +490,14 @@ static int own_items(const struct cfg *c, const struct nights *n, struct err *e)
 static int import_program(const struct nights *n, const char *from, struct err *e) {
     char path[NIGHTS_MAX_PATH + 16], *bytes = NULL;
     json_t *texts;
-    size_t size;
-    int rc = playbook_imported(&texts, from, e);
+    size_t size, n_text;
+    int rc = playbook_imported(&texts, &n_text, from, e);
     if (rc) return rc;
     snprintf(path, sizeof path, "%s/import.json", nights_dir(n));
     rc = file_mkdirs(nights_dir(n), e);
     if (!rc) rc = file_read(from, MAX_PROGRAM, &bytes, &size, e);
     if (!rc) rc = file_write(path, bytes, size, e);
-    if (!rc) printf("%zu rules; the next night measures them\n", json_array_size(texts));
+    if (!rc) printf("%zu rules; the next night measures them\n", n_text);
     mem_free(bytes);
     json_decref(texts);
     return rc;
@@ -496,19 +506,19 @@ static int import_program(const struct nights *n, const char *from, struct err *
 static int playbook(const struct cfg *c, const struct nights *n, struct err *e) {
     const char *what = cfg_n_pos(c) > 1 ? cfg_pos(c, 1) : "export";
     char path[NIGHTS_MAX_PATH];
-    json_t *bullets;
+    json_t *lists;
     if (!strcmp(what, "import") && cfg_n_pos(c) == 3) return import_program(n, cfg_pos(c, 2), e);
     if (strcmp(what, "export") != 0 || cfg_n_pos(c) > 2)
         return err_set(e, CHIMERE_EINVAL, "playbook: expected export, or import FILE, got %.40s",
                        what);
     if (!nights_live(n, night_step_prompts.artefact, path, sizeof path))
         return err_set(e, CHIMERE_ENOENT, "the night in use has no playbook");
-    int rc = playbook_load(&bullets, path, e);
+    int rc = playbook_load(&lists, path, e);
     if (rc) return rc;
-    json_t *program = playbook_to_dspy(bullets);
+    json_t *program = playbook_to_dspy(lists);
     rc = program ? print_json(program, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
     json_decref(program);
-    json_decref(bullets);
+    json_decref(lists);
     return rc;
 }
 

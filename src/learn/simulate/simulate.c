@@ -47,7 +47,7 @@ static int open_nights(const struct week *w, struct nights **n, enum nights_mode
 static int answer(const struct week *w, const json_t *items, const char *without, json_t **run,
                   struct err *e) {
     char paths[ARM_N_FILE][NIGHTS_MAX_PATH];
-    struct night_arm arm = {{NULL}};
+    struct night_arm arm = {.pipeline = ""};
     struct nights *n;
     int rc = open_nights(w, &n, NIGHTS_READ, e);
     if (rc) return rc;
@@ -187,7 +187,7 @@ static int live_day(struct week *w, int day, double *share, struct err *e) {
 static int sleep_night(struct week *w, int day, json_t **record, struct err *e) {
     struct nights *n;
     const struct night_params p = {.steps = w->p->steps,
-                                   .prompt_search = w->p->prompt_search,
+                                   .prompts = w->p->prompts,
                                    .items = w->p->gate,
                                    .budget_s = w->p->budget_s,
                                    .seed = w->p->seed + (uint64_t)day,
@@ -295,7 +295,7 @@ static int run_week(struct week *w, json_t *report, struct err *e) {
     json_t *days = json_array(), *first = NULL, *last = NULL, *before = NULL, *after = NULL;
     json_object_set_new(report, "days", days);
     say(w, "the suites and the exam before the week");
-    int rc = arm_run(&before, &w->host, w->p->suites, &(struct night_arm){{NULL}}, NULL, e);
+    int rc = arm_run(&before, &w->host, w->p->suites, &(struct night_arm){.pipeline = ""}, NULL, e);
     if (!rc) rc = add_day(w, 0, 0, NULL, days, &first, e);
     for (int day = 1; !rc && day <= w->p->days; day++) {
         json_t *record = NULL;

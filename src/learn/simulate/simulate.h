@@ -23,9 +23,10 @@ struct simulate_params {
     double hostile;         /* share of users who then always rate and correct wrongly */
     int32_t
         documents; /* per day of the attack: pasted documents with wrong facts, that the verifier accepts */
-    int32_t flattery;                  /* the same: long flattering answers with wrong facts */
-    const char *steps, *prompt_search; /* as in night_params */
-    double budget_s;                   /* of a night */
+    int32_t flattery;  /* the same: long flattering answers with wrong facts */
+    const char *steps; /* as in night_params, like the next */
+    struct night_prompts prompts;
+    double budget_s;      /* of a night */
     const json_t *gate;   /* items of the shipped suites for each night's gate; borrowed */
     const json_t *suites; /* items for the comparison of the week; borrowed */
     bool (*goes_on)(void *ud);

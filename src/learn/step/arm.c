@@ -1,7 +1,6 @@
 #include "learn/step/arm.h"
 
 #include "backend/learned.h"
-#include "base/mem.h"
 #include "engine/ngram_memory.h"
 #include "eval/harness.h"
 #include "learn/step/example_file.h"
@@ -13,7 +12,8 @@ const char *const arm_artefacts[ARM_N_FILE] = {"night.engram", "adapter.gguf", "
 struct suite { /* state for the callbacks of a run */
     const struct night_host *host;
     struct engram_table *table; /* owned; NULL: none */
-    char *rules;                /* owned: text of the playbook; NULL: none */
+    json_t *rules;              /* owned: texts of the playbook (playbook_read); NULL: none */
+    const char *pipeline;       /* whose text is used */
     json_t *shots;              /* owned: examples; NULL: none */
     const struct windows_turn *turn;
 };
@@ -30,7 +30,8 @@ static int encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t
                   struct err *e) {
     const struct suite *s = ud;
     const struct night_host *h = s->host;
-    json_t *all = learned_messages(s->rules, s->shots, messages);
+    const char *rules = json_string_value(json_object_get(s->rules, s->pipeline));
+    json_t *all = learned_messages(rules, s->shots, messages);
     if (!all) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = h->encode(h->ud, all, tools, think, ids, n, e);
     json_decref(all);
@@ -44,7 +45,7 @@ static int turn_of(void *ud, struct err *e) {
 
 int arm_run(json_t **run, const struct night_host *h, const json_t *items,
             const struct night_arm *arm, const struct windows_turn *turn, struct err *e) {
-    struct suite suite = {.host = h, .turn = turn};
+    struct suite suite = {.host = h, .turn = turn, .pipeline = arm->pipeline};
     struct lora *adapter = NULL;
     *run = NULL;
     const char *const *path = arm->path;
@@ -67,7 +68,7 @@ int arm_run(json_t **run, const struct night_host *h, const json_t *items,
     if (!rc) rc = eval_run(run, items, &eval, h->model->name, e);
     if (adapter) lora_close(adapter);
     if (suite.table) engram_table_close(suite.table);
-    mem_free(suite.rules);
+    json_decref(suite.rules);
     json_decref(suite.shots);
     return rc;
 }

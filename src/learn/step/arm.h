@@ -9,6 +9,7 @@ enum { ARM_TABLE, ARM_ADAPTER, ARM_PLAYBOOK, ARM_EXAMPLES, ARM_N_FILE };
 extern const char *const arm_artefacts[ARM_N_FILE]; /* their file names */
 struct night_arm {
     const char *path[ARM_N_FILE]; /* NULL: none */
+    const char *pipeline; /* whose rules of the playbook are used; "": of requests without one */
 };
 
 /* *run: a new reference, as of eval_run. turn is called between groups of items; NULL: no waiting. Blocks. */

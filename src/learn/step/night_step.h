@@ -41,6 +41,10 @@ struct night_gain {
     double before, after;   /* means */
     double mean, low, high; /* of before - after, 95 % interval */
     double error;           /* standard error of mean */
+    /* of the step prompts: whose rules were measured ("": of requests without a pipeline), their tokens, and how often
+     * the search ran the model */
+    char pipeline[LEARN_PIPELINE];
+    size_t n_token, n_call;
 };
 void night_gain_of(struct night_gain *g, const double *before, const double *after, size_t n);
 
@@ -83,7 +87,7 @@ void night_step_names(char out[NIGHT_MAX_NAMES], const char *separator);
 extern const struct night_step night_step_engram, night_step_lora, night_step_prompts,
     night_step_examples, night_step_thresholds, night_step_drafts, night_step_reindex;
 
-/* Checks the name of a search for playbooks (night_params.prompt_search); CHIMERE_EINVAL: there is no such search. Else
+/* Checks the name of a search for playbooks (night_prompts); CHIMERE_EINVAL: there is no such search. Else
  * returns its number. */
 int night_prompts_search(const char *name, struct err *e);
 

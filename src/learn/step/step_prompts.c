@@ -5,20 +5,30 @@
  * change that helps is measured on all validation answers. MIPROv2's tries combinations of one instruction and one set
  * of demonstrations, and prefers the parts that did well in earlier combinations. New bullets are general
  * instructions, demonstrations from the day, and rules that the model itself writes about accepted answers. The best
- * mean wins; each token of a playbook costs a little. */
+ * mean wins; each token of a playbook costs a little.
+ *
+ * Each pipeline of the orchestrator has a list of its own, and so have requests without a pipeline. Each list with
+ * enough answers is searched; the calls that the search may make are shared equally. What gains most on validation
+ * answers is proposed, alone, so that the held-out answers measure one change. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "learn/step/night_step.h"
 #include "learn/step/playbook.h"
+#include "odo/pipeline/yamlfile.h"
 
 enum {
-    LEAST_TRAIN = 16,
+    VALIDATION = 40,               /* of fewer answers, noise would choose */
+    LEAST_TRAIN = VALIDATION + 16, /* the others are for minibatches, demonstrations and rules */
     LEAST_HELD = 6,
-    VALIDATION = 40,
+    MAX_PLACES = 16, /* lists that a night searches */
+    MAX_CALLS = 2000,
+    MAX_TOKENS = 600,
     MINIBATCH = 4,
     ROUNDS = 32,
     CANDIDATES = 12,
@@ -26,6 +36,7 @@ enum {
     REFLECTIONS = 4,
     PER_REFLECTION = 3,
     MAX_POOL = 32,
+    MAX_RULES = PLAYBOOK_MAX_BULLETS * (PLAYBOOK_MAX_BULLET + 4), /* bytes of the text of a list */
     RULE_TOKENS = 48,
     /* of MIPROv2: sets of demonstrations; trials, answers of each, and trials between two full measurements */
     SETS = 8,
@@ -33,7 +44,9 @@ enum {
     TRIALS = 32,
     TRIAL_ITEMS = 8,
     FULL_EVERY = 4,
-    GUESSES = 3 /* values of which the best one is tried */
+    GUESSES = 3, /* values of which the best one is tried */
+    /* the calls of a search that tries one change */
+    LEAST_CALLS = REFLECTIONS + 2 * VALIDATION + 2 * MINIBATCH
 };
 #define TOKEN_COST 1e-4 /* nats per token of an answer, for each token of the playbook */
 
@@ -51,12 +64,19 @@ struct candidate {
     double losses[VALIDATION], mean;
 };
 
+/* Requests that share a list of rules. */
+struct place {
+    char pipeline[LEARN_PIPELINE]; /* "": requests without a pipeline */
+    size_t n_train, n_held;        /* usable answers */
+};
+
 struct search {
     struct night *x;
+    const struct place *place; /* view */
+    char *prompt;              /* owned: of the pipeline; NULL: none */
     struct rng rng;
     size_t *items, n_item; /* owned: indexes of the day's training answers, shuffled */
-    size_t
-        n_validation; /* the first of them; the others are for minibatches, demonstrations and rules */
+    size_t n_call, max_calls;
     char *pool[MAX_POOL]; /* owned: texts of new bullets */
     size_t n_pool, n_tried;
     size_t first_demo, n_demo; /* demonstrations of the day within the pool */
@@ -66,12 +86,24 @@ struct search {
 
 /* ---- measuring ---- */
 
-/* Measures the loss of answers of the day, losses [n], with a playbook. */
-static int measure(struct night *x, const json_t *bullets, const size_t *items, size_t n,
+/* Returns the system message that a list makes: it follows the prompt of the pipeline. */
+static char *system_of(const struct search *s, const json_t *bullets) {
+    struct buf b;
+    char *text = playbook_text(bullets);
+    if (!s->prompt || !text) return text;
+    buf_init(&b, YAMLFILE_MAX_BYTES + MAX_RULES);
+    buf_printf(&b, "%s%s%s", s->prompt, *text ? "\n\n" : "", text);
+    mem_free(text);
+    return buf_take(&b);
+}
+
+/* Measures the loss of answers of the day, losses [n], with a list. CHIMERE_ELIMIT: a prompt would be too long. */
+static int measure(struct search *s, const json_t *bullets, const size_t *items, size_t n,
                    double *losses, struct err *e) {
+    struct night *x = s->x;
     const struct windows_turn turn = night_turn(x);
     struct fzoo_sample *v = mem_zalloc((n + 1) * sizeof *v);
-    char *text = playbook_text(bullets);
+    char *text = system_of(s, bullets);
     int rc = v && text ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (size_t i = 0; !rc && i < n; i++) rc = night_encode_item(x, items[i], text, NULL, &v[i], e);
     for (size_t i = 0; !rc && i < n; i++)
@@ -80,17 +112,29 @@ static int measure(struct night *x, const json_t *bullets, const size_t *items, 
     for (size_t i = 0; v && i < n; i++) mem_free((void *)(uintptr_t)v[i].tokens);
     mem_free(v);
     mem_free(text);
+    s->n_call += n;
     return rc;
 }
 
-static double cost_of(struct night *x, const json_t *bullets) {
+static bool has_calls(const struct search *s, size_t n) { return s->n_call + n <= s->max_calls; }
+
+static size_t tokens_of(const struct search *s, const json_t *bullets) {
     char *text = playbook_text(bullets);
     int32_t *ids = NULL;
     size_t n = 0;
-    if (text && tok_encode(x->host->tok, text, strlen(text), false, false, &ids, &n, NULL)) n = 0;
+    if (text && tok_encode(s->x->host->tok, text, strlen(text), false, false, &ids, &n, NULL))
+        n = 0;
     mem_free(ids);
     mem_free(text);
-    return TOKEN_COST * (double)n;
+    return n;
+}
+
+/* Returns a list, or NULL if it has more tokens than the night allows; its reference is then released. */
+static json_t *within(const struct search *s, json_t *bullets) {
+    int32_t most = s->x->params->prompts.tokens;
+    if (!bullets || tokens_of(s, bullets) <= (size_t)(most ? most : MAX_TOKENS)) return bullets;
+    json_decref(bullets);
+    return NULL;
 }
 
 /* ---- new bullets ---- */
@@ -103,8 +147,7 @@ static void put_text(struct search *s, const char *text) {
 }
 
 static size_t pick(struct search *s) {
-    size_t n = s->n_item - s->n_validation;
-    return s->items[s->n_validation + rng_below(&s->rng, n)];
+    return s->items[VALIDATION + rng_below(&s->rng, s->n_item - VALIDATION)];
 }
 
 static void put_demonstrations(struct search *s) {
@@ -119,15 +162,45 @@ static void put_demonstrations(struct search *s) {
     s->n_demo = s->n_pool - s->first_demo;
 }
 
-/* The texts that `night playbook import` left. */
+/* Writes the path of a pipeline's file; false: there is none. */
+static bool pipeline_file(const struct night *x, const char *name, char out[NIGHTS_MAX_PATH]) {
+    if (!*name || strchr(name, '/') || !x->host->pipelines) return false;
+    int n = snprintf(out, NIGHTS_MAX_PATH, "%s/%s.yaml", x->host->pipelines, name);
+    return n < NIGHTS_MAX_PATH && file_exists(out);
+}
+
+/* Reads the prompt of the pipeline; *out NULL: it has none, or its file cannot be read, which the server reports. */
+static int read_prompt(const struct night *x, const char *pipeline, char **out, struct err *e) {
+    char path[NIGHTS_MAX_PATH];
+    struct yamlfile *y;
+    const char *key, *text = NULL;
+    int32_t value;
+    *out = NULL;
+    if (!pipeline_file(x, pipeline, path) || yamlfile_open(&y, path, NULL, 0, NULL)) return 0;
+    for (int32_t i = 0; yamlfile_pair(y, yamlfile_root(y), i, &key, &value); i++)
+        if (!strcmp(key, "prompt")) text = yamlfile_text(y, value);
+    size_t n = text ? strlen(text) : 0;
+    while (n && text[n - 1] == '\n') n--;
+    bool failed = n && !(*out = mem_strndup(text, n));
+    yamlfile_close(y);
+    return failed ? err_set(e, CHIMERE_ENOMEM, "out of memory") : 0;
+}
+
+/* The texts that `night playbook import` left. A predictor that has not the name of a pipeline is for requests without
+ * one. */
 static void put_imported(struct search *s) {
-    char path[NIGHTS_MAX_PATH + 16];
-    json_t *texts = NULL, *row;
-    size_t i;
-    snprintf(path, sizeof path, "%s/import.json", nights_dir(s->x->nights));
-    if (file_exists(path) && playbook_imported(&texts, path, NULL)) return;
-    json_array_foreach(texts, i, row) put_text(s, json_string_value(row));
-    json_decref(texts);
+    char path[NIGHTS_MAX_PATH], other[NIGHTS_MAX_PATH];
+    const char *name;
+    json_t *program = NULL, *texts, *row;
+    size_t i, n;
+    snprintf(path, sizeof path, "%.4000s/import.json", nights_dir(s->x->nights));
+    if (file_exists(path) && playbook_imported(&program, &n, path, NULL)) return;
+    json_object_foreach(program, name, texts) {
+        bool is_bare = !*s->place->pipeline && !pipeline_file(s->x, name, other);
+        if (!is_bare && strcmp(name, s->place->pipeline) != 0) continue;
+        json_array_foreach(texts, i, row) put_text(s, json_string_value(row));
+    }
+    json_decref(program);
 }
 
 static json_t *reflection(struct search *s, int k) {
@@ -152,6 +225,7 @@ static int put_reflections(struct search *s, struct err *e) {
     size_t i;
     for (int k = 0; k < REFLECTIONS; k++) json_array_append_new(items, reflection(s, k));
     int rc = night_answers(s->x, items, NULL, &run, e);
+    s->n_call += REFLECTIONS;
     json_array_foreach(json_object_get(run, "items"), i, row) {
         char text[PLAYBOOK_MAX_BULLET + 1];
         const char *said = json_string_value(json_object_get(row, "text"));
@@ -172,28 +246,29 @@ static int put_reflections(struct search *s, struct err *e) {
 
 /* Chooses a candidate with the number of validation answers on which it is the best as its weight. */
 static size_t choose(struct search *s) {
-    size_t i = rng_below(&s->rng, s->n_validation), best = 0;
+    size_t i = rng_below(&s->rng, VALIDATION), best = 0;
     for (size_t k = 1; k < s->n; k++)
         if (s->v[k].losses[i] < s->v[best].losses[i]) best = k;
     return best;
 }
 
-/* Returns the parent changed by one operation; NULL: the operation changes nothing. */
+/* Returns the parent changed by one operation; NULL: the operation changes nothing, or makes it too long. */
 static json_t *change(struct search *s, const json_t *parent) {
     switch (rng_below(&s->rng, 4)) {
     case 0: return playbook_without(parent, rng_below(&s->rng, json_array_size(parent) + 1));
-    case 1: return playbook_merge(parent, s->v[choose(s)].bullets);
+    case 1: return within(s, playbook_merge(parent, s->v[choose(s)].bullets));
     default:
-        return s->n_pool ? playbook_with(parent, s->pool[rng_below(&s->rng, s->n_pool)]) : NULL;
+        if (!s->n_pool) return NULL;
+        return within(s, playbook_with(parent, s->pool[rng_below(&s->rng, s->n_pool)]));
     }
 }
 
 /* Measures a candidate on the validation answers and keeps it; bullets are owned from now on. */
 static int keep(struct search *s, json_t *bullets, struct err *e) {
     struct candidate c = {.bullets = bullets};
-    int rc = measure(s->x, bullets, s->items, s->n_validation, c.losses, e);
-    for (size_t i = 0; i < s->n_validation; i++) c.mean += c.losses[i] / (double)s->n_validation;
-    c.mean += cost_of(s->x, bullets);
+    int rc = measure(s, bullets, s->items, VALIDATION, c.losses, e);
+    for (size_t i = 0; i < VALIDATION; i++) c.mean += c.losses[i] / VALIDATION;
+    c.mean += TOKEN_COST * (double)tokens_of(s, bullets);
     size_t worst = s->n;
     if (!rc && s->n == CANDIDATES) { /* the first, which serves now, stays */
         worst = 1;
@@ -223,17 +298,21 @@ static int try_change(struct search *s, struct err *e) {
     }
     s->n_tried++;
     for (int i = 0; i < MINIBATCH; i++) items[i] = pick(s);
-    int rc = measure(s->x, parent, items, MINIBATCH, a, e);
-    if (!rc) rc = measure(s->x, child, items, MINIBATCH, b, e);
+    int rc = measure(s, parent, items, MINIBATCH, a, e);
+    if (!rc) rc = measure(s, child, items, MINIBATCH, b, e);
     for (int i = 0; !rc && i < MINIBATCH; i++) gain += a[i] - b[i];
     if (!rc && gain > 0) return keep(s, child, e);
     json_decref(child);
     return rc;
 }
 
+/* A list that does not fit is no candidate. */
+static int unless_too_long(int rc) { return rc == CHIMERE_ELIMIT ? 0 : rc; }
+
 static int search_gepa(struct search *s, struct err *e) {
     int rc = 0;
-    for (int i = 0; !rc && i < ROUNDS; i++) rc = try_change(s, e);
+    for (int i = 0; !rc && i < ROUNDS && has_calls(s, 2 * MINIBATCH + VALIDATION); i++)
+        rc = unless_too_long(try_change(s, e));
     return rc;
 }
 
@@ -278,7 +357,7 @@ static json_t *combined(const struct search *s, const struct combinations *c, si
     json_t *out = json_copy(s->v[0].bullets);
     for (size_t k = 0; out && k <= SET_DEMOS; k++) {
         size_t at = k ? c->sets[set][k - 1] : c->rules[rule];
-        json_t *more = at < MAX_POOL ? playbook_with(out, s->pool[at]) : NULL;
+        json_t *more = at < MAX_POOL ? within(s, playbook_with(out, s->pool[at])) : NULL;
         if (!more) continue;
         json_decref(out);
         out = more;
@@ -294,11 +373,11 @@ static int try_combination(struct search *s, struct combinations *c, struct err 
     if (!bullets) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     bool is_same = json_equal(bullets, s->v[0].bullets);
     for (int i = 0; i < TRIAL_ITEMS; i++) {
-        size_t k = rng_below(&s->rng, s->n_validation);
+        size_t k = rng_below(&s->rng, VALIDATION);
         items[i] = s->items[k];
         before += s->v[0].losses[k];
     }
-    int rc = is_same ? 0 : measure(s->x, bullets, items, TRIAL_ITEMS, losses, e);
+    int rc = is_same ? 0 : measure(s, bullets, items, TRIAL_ITEMS, losses, e);
     json_decref(bullets);
     if (rc || is_same) return rc;
     s->n_tried++;
@@ -331,9 +410,9 @@ static int search_mipro(struct search *s, struct err *e) {
     struct combinations c = {.n_rule = 0};
     int rc = 0;
     make_combinations(s, &c);
-    for (int i = 1; !rc && i <= TRIALS; i++) {
-        rc = try_combination(s, &c, e);
-        if (!rc && i % FULL_EVERY == 0) rc = measure_best(s, &c, e);
+    for (int i = 1; !rc && i <= TRIALS && has_calls(s, TRIAL_ITEMS + VALIDATION); i++) {
+        rc = unless_too_long(try_combination(s, &c, e));
+        if (!rc && i % FULL_EVERY == 0) rc = unless_too_long(measure_best(s, &c, e));
     }
     return rc;
 }
@@ -350,71 +429,180 @@ int night_prompts_search(const char *name, struct err *e) {
     return err_set(e, CHIMERE_EINVAL, "prompt search: expected gepa or mipro, got %.40s", name);
 }
 
-/* *best: a view of the best playbook; NULL: the one in use is. */
-static int search(struct search *s, json_t *now, const json_t **best, struct err *e) {
+/* *best: a new reference to the best list; NULL: the one in use is. *gain: on the validation answers. */
+static int search(struct search *s, json_t *now, json_t **best, double *gain, struct err *e) {
     *best = NULL;
     for (int i = 0; i < N_INSTRUCTION; i++) put_text(s, instructions[i]);
     put_imported(s);
     put_demonstrations(s);
-    int which = night_prompts_search(s->x->params->prompt_search, e);
+    int which = night_prompts_search(s->x->params->prompts.search, e);
     int rc = which < 0 ? which : put_reflections(s, e);
     if (!rc) rc = keep(s, json_incref(now), e);
     if (!rc) rc = searches[which].go(s, e);
     size_t k = 0;
     for (size_t i = 1; !rc && i < s->n; i++)
         if (s->v[i].mean < s->v[k].mean) k = i;
-    if (k) *best = s->v[k].bullets;
+    if (!k) return rc;
+    *best = json_incref(s->v[k].bullets);
+    *gain = s->v[0].mean - s->v[k].mean;
     return rc;
 }
 
-static void close_search(struct search *s) {
-    for (size_t i = 0; i < s->n; i++) json_decref(s->v[i].bullets);
-    for (size_t i = 0; i < s->n_pool; i++) mem_free(s->pool[i]);
-    mem_free(s->items);
+/* ---- the places ---- */
+
+/* Collects the indexes of the answers of a place in an order that the seed chooses; free *v with mem_free. */
+static int items_of(struct night *x, const struct place *p, bool held_out, size_t **v, size_t *n,
+                    struct err *e) {
+    size_t n_all, kept = 0;
+    int rc = night_indexes(x, held_out, x->params->seed, v, &n_all, e);
+    for (size_t i = 0; !rc && i < n_all; i++)
+        if (!strcmp(x->day.v[(*v)[i]].pipeline, p->pipeline)) (*v)[kept++] = (*v)[i];
+    *n = kept;
+    return rc;
 }
 
-static int compare(struct night *x, const json_t *now, const json_t *best, const size_t *held,
-                   size_t n, struct night_gain *gain, struct err *e) {
-    double *losses = mem_alloc_array(2 * n + 1, sizeof *losses);
-    int rc = losses ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (!rc) rc = measure(x, now, held, n, losses, e);
-    if (!rc) rc = measure(x, best, held, n, losses + n, e);
+static int compare_places(const void *a, const void *b) {
+    const struct place *x = a, *y = b;
+    if (x->n_train != y->n_train) return x->n_train < y->n_train ? 1 : -1;
+    return strcmp(x->pipeline, y->pipeline);
+}
+
+/* Lists the places of the day, the one with the most answers first; returns their number. */
+static size_t places_of(const struct night *x, struct place v[PLAYBOOK_MAX_PIPELINES]) {
+    size_t n = 0;
+    for (size_t i = 0; i < x->day.n; i++) {
+        const struct learn_item *item = &x->day.v[i];
+        size_t k = 0;
+        if (!x->samples[i].n_tok) continue;
+        while (k < n && strcmp(v[k].pipeline, item->pipeline) != 0) k++;
+        if (k == PLAYBOOK_MAX_PIPELINES) continue;
+        if (k == n) {
+            v[n] = (struct place){.n_train = 0};
+            snprintf(v[n++].pipeline, sizeof v->pipeline, "%s", item->pipeline);
+        }
+        if (item->held_out) v[k].n_held++;
+        else v[k].n_train++;
+    }
+    qsort(v, n, sizeof *v, compare_places);
+    return n;
+}
+
+/* Moves the places with enough answers to the front; returns their number. */
+static size_t with_enough(struct place *v, size_t n) {
+    size_t kept = 0;
+    for (size_t i = 0; i < n && kept < MAX_PLACES; i++)
+        if (v[i].n_train >= LEAST_TRAIN && v[i].n_held >= LEAST_HELD) v[kept++] = v[i];
+    return kept;
+}
+
+struct found {
+    const struct place *place; /* view; NULL: nothing is better than what is in use */
+    json_t *bullets;           /* owned */
+    double gain;               /* of all answers of the place together */
+    size_t n_tried, n_call;
+};
+
+/* Searches the list of one place, and keeps what it finds if it gains more. */
+static int search_place(struct night *x, const struct place *p, json_t *now, size_t max_calls,
+                        struct found *f, struct err *e) {
+    struct search s = {.x = x, .place = p, .max_calls = max_calls};
+    json_t *best = NULL;
+    double gain = 0;
+    rng_seed(&s.rng, x->params->seed);
+    int rc = items_of(x, p, false, &s.items, &s.n_item, e);
+    if (!rc) rc = read_prompt(x, p->pipeline, &s.prompt, e);
+    if (!rc) rc = unless_too_long(search(&s, now, &best, &gain, e));
+    gain *= (double)s.n_item;
+    if (!rc && best && gain > f->gain) {
+        json_decref(f->bullets);
+        f->bullets = json_incref(best);
+        f->place = p;
+        f->gain = gain;
+    }
+    f->n_tried += s.n_tried;
+    f->n_call += s.n_call;
+    json_decref(best);
+    for (size_t i = 0; i < s.n; i++) json_decref(s.v[i].bullets);
+    for (size_t i = 0; i < s.n_pool; i++) mem_free(s.pool[i]);
+    mem_free(s.items);
+    mem_free(s.prompt);
+    return rc;
+}
+
+static int search_places(struct night *x, const struct place *v, size_t n, const json_t *now,
+                         struct found *f, struct err *e) {
+    int32_t most = x->params->prompts.calls;
+    size_t calls = most ? (size_t)most : MAX_CALLS;
+    int rc = 0;
+    if (n > calls / LEAST_CALLS) n = calls / LEAST_CALLS;
+    for (size_t i = 0; !rc && i < n; i++) {
+        json_t *list = json_object_get(now, v[i].pipeline);
+        list = list ? json_incref(list) : json_array();
+        rc = list ? search_place(x, &v[i], list, (calls - f->n_call) / (n - i), f, e)
+                  : err_set(e, CHIMERE_ENOMEM, "out of memory");
+        json_decref(list);
+    }
+    return rc;
+}
+
+/* Measures what was found on the held-out answers of its place. */
+static int compare(struct night *x, const struct found *f, const json_t *now,
+                   struct night_gain *gain, struct err *e) {
+    struct search s = {.x = x, .place = f->place};
+    size_t *held = NULL, n = 0;
+    double *losses = NULL;
+    const json_t *old = json_object_get(now, f->place->pipeline);
+    int rc = items_of(x, f->place, true, &held, &n, e);
+    if (!rc) rc = read_prompt(x, f->place->pipeline, &s.prompt, e);
+    if (!rc && !(losses = mem_alloc_array(2 * n + 1, sizeof *losses)))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = measure(&s, old, held, n, losses, e);
+    if (!rc) rc = measure(&s, f->bullets, held, n, losses + n, e);
     if (!rc) night_gain_of(gain, losses, losses + n, n);
+    if (!rc) snprintf(gain->pipeline, sizeof gain->pipeline, "%s", f->place->pipeline);
+    gain->n_call = f->n_call;
+    gain->n_token = tokens_of(&s, f->bullets);
     mem_free(losses);
+    mem_free(held);
+    mem_free(s.prompt);
     return rc;
+}
+
+static int load_now(const struct night *x, json_t **now, struct err *e) {
+    char path[NIGHTS_MAX_PATH];
+    if (night_live(x, night_step_prompts.artefact, path, sizeof path))
+        return playbook_load(now, path, e);
+    *now = json_pack("{s:[]}", "");
+    return *now ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
 
 static int propose(struct night *x, const char *path, struct night_gain *gain, char why[256],
                    struct err *e) {
-    char old[NIGHTS_MAX_PATH];
-    struct search s = {.x = x};
-    size_t *held = NULL, n_held = 0;
-    const json_t *best = NULL;
+    struct place v[PLAYBOOK_MAX_PIPELINES];
+    struct found f = {.place = NULL};
     json_t *now = NULL;
-    rng_seed(&s.rng, x->params->seed);
-    int rc = night_indexes(x, false, x->params->seed, &s.items, &s.n_item, e);
-    if (!rc) rc = night_indexes(x, true, x->params->seed, &held, &n_held, e);
-    if (!rc && (s.n_item < LEAST_TRAIN || n_held < LEAST_HELD)) {
+    size_t n_all = places_of(x, v);
+    const struct place most = n_all ? v[0] : (struct place){.n_train = 0};
+    size_t n = with_enough(v, n_all);
+    if (!n) {
         snprintf(why, 256,
                  "%zu answers to learn from and %zu held out; at least %d and %d are needed",
-                 s.n_item, n_held, LEAST_TRAIN, LEAST_HELD);
+                 most.n_train, most.n_held, LEAST_TRAIN, LEAST_HELD);
+        return CHIMERE_ENOENT;
+    }
+    int rc = load_now(x, &now, e);
+    if (!rc) rc = search_places(x, v, n, now, &f, e);
+    if (!rc && !f.place) {
+        snprintf(why, 256, "none of %zu changes of the playbook made %d answers more probable",
+                 f.n_tried, VALIDATION);
         rc = CHIMERE_ENOENT;
     }
-    s.n_validation = s.n_item / 2 < VALIDATION ? s.n_item / 2 : VALIDATION;
-    if (!rc && night_live(x, night_step_prompts.artefact, old, sizeof old))
-        rc = playbook_load(&now, old, e);
-    if (!rc && !now && !(now = json_array())) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (!rc) rc = search(&s, now, &best, e);
-    if (!rc && !best) {
-        snprintf(why, 256, "none of %zu changes of the playbook made %zu answers more probable",
-                 s.n_tried, s.n_validation);
-        rc = CHIMERE_ENOENT;
-    }
-    if (!rc) rc = compare(x, now, best, held, n_held, gain, e);
-    if (!rc) rc = playbook_save(best, path, e);
-    close_search(&s);
+    if (!rc) rc = compare(x, &f, now, gain, e);
+    if (!rc && json_object_set(now, f.place->pipeline, f.bullets))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = playbook_save(now, path, e);
+    json_decref(f.bullets);
     json_decref(now);
-    mem_free(held);
     return rc;
 }
 
