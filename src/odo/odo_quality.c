@@ -189,6 +189,7 @@ void odo_quality_post(struct odo_run *r, enum finish finish) {
     const struct quality_answer a = {.name = r->answer_name,
                                      .route = r->d.intent.route,
                                      .owner = r->owner,
+                                     .night = r->night,
                                      .question = r->question,
                                      .answer = r->answer.p,
                                      .score = r->score,

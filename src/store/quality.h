@@ -39,7 +39,7 @@ int store_quality_judge(struct store *s, int64_t id, double score, const char *j
 int store_quality_correct(struct store *s, const char *name, const char *correction, int64_t at_ms,
                           struct err *e);
 /* Counts the rated answers of a night since from_ms, and how many of them users rejected (a rating of 1 or 2, or a
- * correction). Answers of the orchestrator's routes do not count. */
+ * correction). */
 int store_quality_votes(struct store *s, int64_t night, int64_t from_ms, int64_t *n_rated,
                         int64_t *n_bad, struct err *e);
 /* Lists answers since from_ms in order of time, including alternatives. If `each` returns nonzero, the list stops

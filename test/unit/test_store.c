@@ -766,9 +766,9 @@ static void votes_of_a_night_are_counted(void **state) {
     }
     assert_int_equal(store_quality_correct(s, "v3", "better", 1000, &e), 0);
     assert_int_equal(store_quality_votes(s, 3, 1000, &n, &bad, &e), 0);
-    assert_int_equal(
-        n, 4); /* rated 1, 2, 3, and corrected; one is not rated, one of a route, one old */
-    assert_int_equal(bad, 3);
+    /* rated 1, 2, 3, and 1 by a pipeline's route, and corrected; one is not rated, one old */
+    assert_int_equal(n, 5);
+    assert_int_equal(bad, 4);
     assert_int_equal(store_quality_votes(s, 9, 0, &n, &bad, &e), 0);
     assert_int_equal(n, 0);
     assert_int_equal(bad, 0);

@@ -111,7 +111,7 @@
       "SELECT count(*), CAST(coalesce(sum(CASE WHEN feedback IN (1, 2) OR corrected THEN 1 ELSE 0"  \
       " END), 0) AS BIGINT) FROM (SELECT q.feedback AS feedback, EXISTS(SELECT 1 FROM quality c"   \
       " WHERE c.parent = q.id AND c.origin = 'correction') AS corrected FROM quality q"            \
-      " WHERE q.at_ms >= ?2 AND q.night = ?1 AND q.route = '' AND q.origin = 'answer') AS answers" \
+      " WHERE q.at_ms >= ?2 AND q.night = ?1 AND q.origin = 'answer') AS answers"                 \
       " WHERE feedback > 0 OR corrected")                                                          \
     X(QUALITY_LIST, "SELECT " STORE_QUALITY_COLUMNS("q") " FROM quality q WHERE q.at_ms >= ?1"     \
       " ORDER BY q.id")                                                                            \
