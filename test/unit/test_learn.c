@@ -24,6 +24,7 @@
 #include "learn/step/night_step.h"
 #include "learn/data/own.h"
 #include "learn/schedule.h"
+#include "learn/simulate/world.h"
 #include "learn/data/votes.h"
 #include "scratch.h"
 #include "store/store.h"
@@ -519,6 +520,28 @@ static void the_nearest_examples_are_shown(void **state) {
     json_decref(s);
 }
 
+/* In every language, an example of the day can precede each question of the exam, which asks in other words. */
+static void examples_are_near_the_exam(void **state) {
+    (void)state;
+    struct world w;
+    char question[WORLD_MAX_TEXT];
+    assert_int_equal(world_make(&w, 60, WORLD_MAX_LANGUAGES, 1, NULL), 0);
+    for (int32_t i = 0; i < w.n; i++) {
+        json_t *day = json_array();
+        size_t near[1];
+        for (int32_t k = 0; k < w.n && json_array_size(day) < SHOTS_MAX; k++)
+            for (int form = 0; k != i && form < WORLD_N_FORM; form++) {
+                if (w.v[k].kind != w.v[i].kind || w.v[k].language != w.v[i].language) continue;
+                world_question(&w, k, form, question);
+                json_array_append_new(day, json_pack("{s:s}", "question", question));
+            }
+        world_question(&w, i, WORLD_EXAM, question);
+        if (!shots_near(day, question, 1, near)) fail_msg("no example is near: %s", question);
+        json_decref(day);
+    }
+    world_fini(&w);
+}
+
 static void limits_are_checked(void **state) {
     (void)state;
     char path[256];
@@ -874,6 +897,7 @@ int main(void) {
         cmocka_unit_test(a_day_is_filtered),
         cmocka_unit_test(the_newest_answers_are_read),
         cmocka_unit_test(a_tenth_is_held_out),
+        cmocka_unit_test(examples_are_near_the_exam),
         cmocka_unit_test(nights_can_be_undone),
         cmocka_unit_test(damage_is_refused),
         cmocka_unit_test(times_are_due_once),

@@ -27,14 +27,15 @@ static const struct kind kinds[WORLD_MAX_LANGUAGES][N_KIND] = {
       {"Which command shows the orders of %s?", "How do I list the orders of %s?",
        "What do I type for the orders of %s?", "Name the command for the orders of %s."},
       "For %s, type ledger %s."}},
-    /* no preposition before a name, which would be d' before a vowel */
+    /* No preposition before a name, which would be d' before a vowel. As in English, each question of the exam shares at
+     * least half of its words with a question of the day, so that examples can precede it (backend/shots.h). */
     {{"facts (French)",
       {"Où habite %s ?", "Dans quelle ville se trouve %s ?", "Où puis-je rencontrer %s ?",
-       "Donne la ville où vit %s."},
+       "Dans quelle ville vit %s ?"},
       "%s habite à %s."},
      {"facts (French)",
       {"Que vend %s ?", "Quels produits y a-t-il chez %s ?", "Que puis-je acheter chez %s ?",
-       "Donne les produits que propose %s."},
+       "Quels produits propose %s ?"},
       "%s vend du %s."},
      {"tool (French)",
       {"Quelle commande montre les achats faits par %s ?",
