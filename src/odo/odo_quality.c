@@ -184,6 +184,12 @@ bool odo_wants_quality(const struct odo_run *r) {
     return r->odo->quality && r->d.pipeline && r->d.pipeline->quality_score;
 }
 
+/* Nights learn kept texts for all users. Text of pages, documents and files may be an attacker's, and what the memory
+ * holds belongs to one user. */
+static bool may_teach(const struct odo_run *r) {
+    return !r->tainted && !r->tainted_local && !json_array_size(r->sources) && !r->memory.n;
+}
+
 void odo_quality_post(struct odo_run *r, enum finish finish) {
     if (!odo_wants_quality(r) || finish != FINISH_STOP || r->n_client_call || !r->answer.n) return;
     const struct quality_answer a = {.name = r->answer_name,
@@ -197,7 +203,7 @@ void odo_quality_post(struct odo_run *r, enum finish finish) {
                                      .winner = r->winner,
                                      .draft = r->draft,
                                      .draft_score = r->draft_score,
-                                     .keep = r->d.pipeline->quality_keep};
+                                     .keep = r->d.pipeline->quality_keep && may_teach(r)};
     quality_post(r->odo->quality, &a);
 }
 

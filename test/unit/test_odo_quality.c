@@ -10,9 +10,11 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "backend/call.h"
+#include "odo/memory.h"
 #include "odo/odo.h"
 #include "odo/quality.h"
 #include "store/job.h"
+#include "store/memory.h"
 #include "store/quality.h"
 #include "store/score.h"
 
@@ -406,12 +408,52 @@ static void test_reflect_on_computed(void **state) {
     bed_close(&b);
 }
 
+static const char *eight_legs(struct script *s, const json_t *messages) {
+    (void)messages;
+    return s->at++ % 2 ? "Step 1 is correct." : "A spider has eight legs there.";
+}
+
+/* The texts of an answer that read a stranger's words, or one user's memory, are not kept; its score is. */
+static void test_taint_is_not_kept(void **state) {
+    (void)state;
+    static const char *const before[] = {
+        "[]", "[{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"A page says nine.\"}]"};
+    static const char *const question[] = {"How many legs has a spider on the moon?", "(null)",
+                                           "(null)"};
+    for (int i = 0; i < 3; i++) {
+        struct bed b;
+        struct err e = {0};
+        struct store_memory m = {.owner = MEMORY_LOCAL,
+                                 .kind = STORE_FACT,
+                                 .text = "My spider on the moon is called Ida.",
+                                 .pinned = true};
+        assert_int_equal(bed_open(&b, "name: default\nquality: {score: true, keep: true}\n", &e),
+                         0);
+        b.script.choose = eight_legs;
+        if (i == 2) assert_int_equal(store_memory_add(store, &m, NULL, &e), 0);
+        json_t *all = json_loads(before[i % 2], 0, NULL);
+        json_array_extend(all, b.request.messages);
+        json_decref(b.request.messages);
+        b.request.messages = all;
+        go(&b, false);
+        for (int k = 0; k < 400 && !read_rows(0).n_given; k++) usleep(10000);
+        assert_int_equal(read_rows(0).n_given, 1);
+        assert_string_equal(read_rows(0).question, question[i]);
+        bed_close(&b);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_store),        cmocka_unit_test(test_gate),
-        cmocka_unit_test(test_gate_full),    cmocka_unit_test(test_strategy),
-        cmocka_unit_test(test_strategy_ask), cmocka_unit_test(test_pipeline_wrong),
-        cmocka_unit_test(test_reflect),      cmocka_unit_test(test_reflect_on_computed),
+        cmocka_unit_test(test_store),
+        cmocka_unit_test(test_gate),
+        cmocka_unit_test(test_gate_full),
+        cmocka_unit_test(test_strategy),
+        cmocka_unit_test(test_strategy_ask),
+        cmocka_unit_test(test_pipeline_wrong),
+        cmocka_unit_test(test_reflect),
+        cmocka_unit_test(test_reflect_on_computed),
+        cmocka_unit_test(test_taint_is_not_kept),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
