@@ -3,6 +3,7 @@
 # test_night.sh [KILLS]: nights that are killed at random moments, 20.
 set -euo pipefail
 kills=${1:-20}
+trainer=$(cd "$(dirname "$0")/../../train/dflash" && pwd)/train.py
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 needs python3 flock
@@ -144,9 +145,13 @@ grep -q 'engram .*promoted: ' replaced || fail "replaced: $(cat replaced)"
 
 # export: the kept answers, without what is held out or below worth, and pairs of one question
 night export --db day.db >sft.jsonl 2>counts
-python3 - <<'PY'
-import json, sqlite3
+python3 - "$trainer" <<'PY'
+import ast, json, sqlite3, sys
 rows = [json.loads(l) for l in open("sft.jsonl")]
+# the trainer of drafters reads the questions of these lines; the rest of it needs PyTorch
+(reader,) = [f for f in ast.parse(open(sys.argv[1]).read()).body if getattr(f, "name", "") == "questions_of"]
+exec(compile(ast.Module([reader], []), "train.py", "exec"))
+assert questions_of("sft.jsonl") == [r["messages"][0]["content"] for r in rows]
 db = sqlite3.connect("day.db")
 known = dict(db.execute("SELECT question, answer FROM quality WHERE score > 0.75"))
 assert 40 < len(rows) < len(known), len(rows)
