@@ -265,7 +265,9 @@ bool sched_admit(struct sched *s, struct engine_job *j) {
     a->n_ctx_held = want;
     a->keep_end = j->p.keep_end;
     a->spec.engram = a->engram;
-    a->spec.off = !s->p.speculate || j->p.no_speculation;
+    a->keep = j->p.keep.mass > 0 ? j->p.keep : s->p.keep;
+    /* a draft would be verified before the entropies of its tokens are known */
+    a->spec.off = !s->p.speculate || j->p.no_speculation || a->keep.all_at > 0;
     s->n_ctx_held += want;
     s->n_active++;
     a->spec.salt = hash_mix(j->p.scope + 1);
@@ -393,7 +395,7 @@ static void add_decodes(struct sched *s, int32_t *n_run, int32_t *n_tok) {
                                 .want = WANT_ALL,
                                 .loras = a->job->p.loras,
                                 .n_lora = a->job->p.n_lora,
-                                .keep = a->keep,
+                                .keep = experts_keep_after(a->keep, a->entropy),
                                 .no_taps = !a->spec.follows || !s->spec.observes};
         s->owner[(*n_run)++] = i;
         *n_tok += 1 + a->draft.n;
@@ -494,9 +496,9 @@ static bool is_end(const struct sched *s, const struct engine_job *j, int32_t to
 static bool take_token(struct sched *s, struct active *a, int32_t row, int32_t *token) {
     struct engine_job *j = a->job;
     struct sampler_probs probs;
-    bool with_probs = j->p.sampling.n_probs > 0;
+    bool with_probs = j->p.sampling.n_probs > 0, adapts = a->keep.all_at > 0;
     struct err e = {0};
-    *token = sched_pick(s, a, row, with_probs ? &probs : NULL, &e);
+    *token = sched_pick(s, a, row, with_probs || adapts ? &probs : NULL, &e);
     if (*token < 0) {
         if (!e.code)
             err_set(&e, *token, "the model's output is not a finite distribution (position %lld)",
@@ -505,6 +507,7 @@ static bool take_token(struct sched *s, struct active *a, int32_t row, int32_t *
         a->fails = true;
         return false;
     }
+    if (adapts) a->entropy = probs.entropy;
     sampler_accept(a->sampler, *token);
     spec_seq_push(&s->spec, &a->spec, *token);
     bool end = is_end(s, j, *token);

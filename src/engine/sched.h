@@ -32,6 +32,8 @@ struct active {
     bool fails;           /* at the end of the step, by its job's err */
     bool is_kept;         /* its states go to the prefix cache */
     struct moe_keep keep; /* the job's value, or else the engine's */
+    /* with keep.all_at: of the distribution from which `next` was drawn, in nats */
+    float entropy;
     /* salt: hash of adapters and scope; session: hash of the conversation's name */
     uint64_t salt, session;
     uint64_t job_scope, job_owner;  /* copies: the job is gone when the sequence closes */

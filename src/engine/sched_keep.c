@@ -181,7 +181,6 @@ static void seek(struct sched *s, struct active *a) {
 
 void sched_begin_cached(struct sched *s, struct active *a) {
     const struct engine_job *j = a->job;
-    a->keep = j->p.keep.mass > 0 ? j->p.keep : s->p.keep;
     a->is_kept = s->prefix && !j->p.no_cache;
     a->phase = PHASE_PREFILL;
     if (!a->is_kept) return;

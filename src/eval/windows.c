@@ -1,6 +1,7 @@
 /* windows.c: see windows.h. */
 #include "eval/windows.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -16,6 +17,9 @@ struct windows {
     struct batch_item runs[WINDOWS_MAX_SEQS];
     int32_t n_seq, longest;
     int32_t chunk; /* tokens per window in one forward pass */
+    bool
+        adapts; /* the experts to keep depend on the row before, so each of a window's rows is wanted by itself */
+    float entropy[WINDOWS_MAX_SEQS]; /* with adapts: of the last row of each window */
     bool whole;
     const char *what; /* borrowed */
     struct moe_keep keep;
@@ -34,22 +38,39 @@ static int32_t next_runs(struct windows *g, const struct window *w, size_t n, co
         if (left <= 0) continue;
         if (done[i] < w[i].first && left > w[i].first - done[i]) left = w[i].first - done[i];
         if (left > g->chunk) left = g->chunk;
+        bool wanted = g->adapts || done[i] >= w[i].first;
         g->runs[n_run] = (struct batch_item){.seq = g->seqs[i],
                                              .tokens = w[i].tokens + done[i],
                                              .n_tok = left,
                                              .loras = w[i].loras,
                                              .n_lora = w[i].n_lora,
-                                             .keep = g->keep,
-                                             .want = done[i] >= w[i].first ? WANT_ALL : WANT_NONE};
+                                             .keep = experts_keep_after(g->keep, g->entropy[i]),
+                                             .want = wanted ? WANT_ALL : WANT_NONE};
         of[n_run++] = (int32_t)i;
     }
     return n_run;
 }
 
+/* Of the distribution that a row of logits describes, in nats. */
+static float entropy_of(const float *row, int32_t n) {
+    double sum = 0, weighted = 0;
+    float max = row[0];
+    for (int32_t i = 1; i < n; i++) max = row[i] > max ? row[i] : max;
+    for (int32_t i = 0; i < n; i++) {
+        double x = (double)row[i] - (double)max, p = exp(x);
+        sum += p;
+        if (p > 0) weighted += p * x;
+    }
+    return (float)(log(sum) - weighted / sum);
+}
+
 static int run_group(struct windows *g, const struct window *w, size_t n, size_t index,
                      int32_t n_vocab, windows_fn *fn, void *ud, struct err *e) {
     int32_t done[WINDOWS_MAX_SEQS] = {0}, of[WINDOWS_MAX_SEQS];
-    for (size_t i = 0; i < n; i++) seq_reset(g->seqs[i]);
+    for (size_t i = 0; i < n; i++) {
+        seq_reset(g->seqs[i]);
+        g->entropy[i] = g->keep.all_at; /* of a window's first token nothing is known */
+    }
     for (;;) {
         int32_t n_run = next_runs(g, w, n, done, of);
         if (!n_run) return 0;
@@ -59,7 +80,9 @@ static int run_group(struct windows *g, const struct window *w, size_t n, size_t
         for (int32_t k = 0; !rc && k < n_run; k++) {
             const struct batch_item *r = &g->runs[k];
             if (r->want == WANT_ALL) {
-                rc = fn(ud, index + (size_t)of[k], done[of[k]], r->n_tok, rows, e);
+                if (g->adapts) g->entropy[of[k]] = entropy_of(rows, n_vocab);
+                if (done[of[k]] >= w[of[k]].first)
+                    rc = fn(ud, index + (size_t)of[k], done[of[k]], r->n_tok, rows, e);
                 rows += (int64_t)r->n_tok * n_vocab;
             }
             done[of[k]] += r->n_tok;
@@ -91,6 +114,7 @@ int windows_open(struct windows **out, struct model *m, int32_t longest,
     g->whole = p->whole;
     g->what = p->what;
     g->keep = p->keep;
+    g->adapts = p->keep.all_at > 0 && p->keep.mass > 0 && p->keep.mass < 1;
     g->kept = p->kept;
     g->turn = p->turn;
     g->n_seq = p->n_seq < 1 ? 1 : p->n_seq > WINDOWS_MAX_SEQS ? WINDOWS_MAX_SEQS : p->n_seq;
@@ -99,7 +123,7 @@ int windows_open(struct windows **out, struct model *m, int32_t longest,
     if (n_batch > room) n_batch = room;
     g->chunk = (int32_t)(n_batch / g->n_seq);
     if (g->chunk > SCAN_GRID) g->chunk -= g->chunk % SCAN_GRID;
-    if (g->chunk < 1) g->chunk = 1;
+    if (g->chunk < 1 || g->adapts) g->chunk = 1;
     int64_t pages = (longest + KV_PAGE - 1) / KV_PAGE;
     const struct seq_pool_params params = {.n_slot = g->n_seq,
                                            .n_ctx = pages * KV_PAGE * g->n_seq,

@@ -31,7 +31,7 @@ struct windows_params {
     uint32_t k_type, v_type;
     bool whole;       /* evaluate the last token of a window too, although no token follows it */
     const char *what; /* title of the progress bar; NULL: none */
-    struct moe_keep keep;      /* which experts of a mixture to keep */
+    struct moe_keep keep;      /* which experts of a mixture to keep; with all_at, token by token */
     struct experts_kept *kept; /* filled during a pass; NULL: not wanted */
     struct windows_turn turn;
 };

@@ -94,6 +94,9 @@ struct moe_pool {
 struct moe_keep {
     float mass;    /* 0, or at least 1: all are kept */
     int32_t n_min; /* at least one is kept */
+    /* For callers of ops: the entropy, in nats, of the distribution of the token before from which on all are kept
+     * (experts_keep_after); 0: the mass alone decides. */
+    float all_at;
 };
 
 #endif

@@ -602,7 +602,7 @@ static void check_left_out(const struct moe_args *of, const struct moe_case *c, 
     int32_t *ids0 = room((size_t)(MOE_TOK * c->n_used) * 4),
             *ids1 = room((size_t)(MOE_TOK * c->n_used) * 4), n_left_out = 0;
     static const float masses[] = {.5f, .8f, .3f, 1, .95f};
-    for (int t = 0; t < MOE_TOK; t++) keep[t] = (struct moe_keep){masses[t % 5], 1 + t % 2};
+    for (int t = 0; t < MOE_TOK; t++) keep[t] = (struct moe_keep){masses[t % 5], 1 + t % 2, 0};
     struct weight *v[] = {w, w2};
     static const int32_t sizes[] = {MOE_TOK, 9, 1, 41};
     for (int pass = 0; pass < 4; pass++) {

@@ -103,7 +103,7 @@ static void slots_give_the_bits_of_all_resident(void **st) {
             struct bench b;
             make(&b, devs[i], cases[k].type, cases[k].gated, cases[k].n_slot, cases[k].n_used);
             struct moe_keep keep[16];
-            for (int t = 0; t < 16; t++) keep[t] = (struct moe_keep){t % 3 ? .6f : 1, 1};
+            for (int t = 0; t < 16; t++) keep[t] = (struct moe_keep){t % 3 ? .6f : 1, 1, 0};
             for (int t = 0; t < 3; t++) check_rows(&b, devs[i], t, 1, NULL, NULL);
             check_rows(&b, devs[i], 3, 16, NULL, NULL);
             check_rows(&b, devs[i], 0, N_TOK, NULL, NULL);

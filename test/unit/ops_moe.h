@@ -77,7 +77,7 @@ static void moe_leaves_out(struct dev *d, const char *name, struct moe_args a, c
     struct moe_keep keep[N_TOK];
     int32_t ids[N_TOK * MOE_MAX_USED], n_left_out = 0;
     float *got = floats(n * N_TOK, 0), *few = floats(n, 0);
-    for (int t = 0; t < N_TOK; t++) keep[t] = (struct moe_keep){masses[t % 5], 1 + t % 2};
+    for (int t = 0; t < N_TOK; t++) keep[t] = (struct moe_keep){masses[t % 5], 1 + t % 2, 0};
     a.keep = keep, a.ids = ids, a.out = got;
     memset(got, 0, sizeof *got * n * N_TOK);
     d->ops->moe(d, &a);

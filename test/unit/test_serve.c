@@ -250,6 +250,8 @@ static const struct {
     {CHAT, "{" HI ",\"experts\":1.5}", 400, "experts"},
     {CHAT, "{" HI ",\"experts\":{\"min\":2}}", 400, "experts"},
     {CHAT, "{" HI ",\"experts\":{\"mass\":0.9,\"min\":0}}", 400, "experts.min"},
+    {CHAT, "{" HI ",\"experts\":{\"mass\":0.9,\"entropy\":-1}}", 400, "experts.entropy"},
+    {CHAT, "{" HI ",\"experts\":{\"mass\":0.9,\"entropy\":\"2\"}}", 400, "experts.entropy"},
     {CHAT, "{" HI ",\"grammar\":\"root ::= x\"}", 400, "grammar"},
     {CHAT,
      "{" HI ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"type\":"

@@ -78,7 +78,8 @@ int model_args_talk(struct cfg *c, struct err *e) {
 enum cpu_isa model_args_isa(const struct cfg *c) { return cpu_isa_of(cfg_str(c, "isa")); }
 
 struct moe_keep model_args_keep(const struct cfg *c) {
-    return (struct moe_keep){(float)cfg_float(c, "expert-mass"), (int32_t)cfg_int(c, "expert-min")};
+    return (struct moe_keep){(float)cfg_float(c, "expert-mass"), (int32_t)cfg_int(c, "expert-min"),
+                             (float)cfg_float(c, "expert-entropy")};
 }
 
 uint32_t model_args_type(const struct cfg *c, const char *option) {

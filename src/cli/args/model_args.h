@@ -20,7 +20,8 @@
     {"quiet", 'q', CFG_BOOL, NULL, "false", 0, 0, NULL, "no progress bars"}
 #define EXPERT_OPTIONS                                                                             \
     {"expert-mass", 0, CFG_FLOAT, "M", "1", 0.01, 1, NULL, "of a token's experts, those that have M of the router's weight together; 1: all"}, \
-    {"expert-min", 0, CFG_INT, "K", "1", 1, 1024, NULL, "with --expert-mass: K at least"}
+    {"expert-min", 0, CFG_INT, "K", "1", 1, 1024, NULL, "with --expert-mass: K at least"}, \
+    {"expert-entropy", 0, CFG_FLOAT, "H", "0", 0, 20, NULL, "with --expert-mass: the less sure the model was of the token before, the more; all from H nats of entropy on. 0: off"}
 #define CACHE_OPTIONS                                                                              \
     {"cache-type-k", 0, CFG_ENUM, "TYPE", "f16", 0, 0, "f32|f16|q8_0|q4_0", "type of cached keys"}, \
     {"cache-type-v", 0, CFG_ENUM, "TYPE", "f16", 0, 0, "f32|f16|q8_0|q4_0", "type of cached values"}

@@ -285,6 +285,13 @@ void experts_run(struct experts *x, int32_t il, const struct moe_args *a) {
 
 void experts_kept(const struct experts *x, struct experts_kept *out) { *out = x->kept; }
 
+struct moe_keep experts_keep_after(struct moe_keep k, float entropy) {
+    if (!(k.all_at > 0 && k.mass > 0 && k.mass < 1)) return k;
+    float share = entropy / k.all_at;
+    k.mass += (1 - k.mass) * (share < 0 ? 0 : share < 1 ? share : 1);
+    return k;
+}
+
 const uint32_t *experts_uses(const struct expert_store *s) {
     return s->tier ? tier_uses(s->tier) : s->slots ? expert_slots_uses(s->slots) : NULL;
 }

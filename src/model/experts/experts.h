@@ -94,6 +94,10 @@ bool experts_stats(const struct expert_store *s, struct tier_stats *out);
 const uint32_t *experts_uses(const struct expert_store *s);
 int experts_fill(const struct expert_store *s, const uint32_t *uses, struct err *e);
 
+/* What to keep for a token, if the token before it was drawn from a distribution of so many nats of entropy: between the
+ * mass of k, if the model was sure, and all experts, from k.all_at nats on. */
+struct moe_keep experts_keep_after(struct moe_keep k, float entropy);
+
 /* Experts that routers chose for rows to which keep applied, and those that were kept, since the start. Counted only
  * if the processor computes everything. */
 struct experts_kept {

@@ -512,15 +512,21 @@ static int f_lora(struct fields *f, json_t *v, const char *name, struct err *e) 
     return 0;
 }
 
-/* Reads a mass, or {mass, min}. */
+/* Reads a mass, or {mass, min, entropy}. */
 static int f_experts(struct fields *f, json_t *v, const char *name, struct err *e) {
     json_t *mass = json_is_object(v) ? json_object_get(v, "mass") : v;
     json_t *min = json_is_object(v) ? json_object_get(v, "min") : NULL;
+    json_t *entropy = json_is_object(v) ? json_object_get(v, "entropy") : NULL;
     int64_t n = 1;
     if (!json_is_number(mass) || !(json_number_value(mass) > 0) || json_number_value(mass) > 1)
-        return fields_expected(e, name, "a mass above 0 and at most 1, or {mass, min}");
+        return fields_expected(e, name, "a mass above 0 and at most 1, or {mass, min, entropy}");
+    double all_at = entropy ? json_number_value(entropy) : 0;
+    if (entropy && (!json_is_number(entropy) || !(all_at >= 0 && all_at <= 20)))
+        return fields_expected(e, "experts.entropy", "a number of nats from 0 to 20");
     int rc = min ? fields_int(min, "experts.min", 1, 1024, &n, e) : 0;
-    if (!rc) f->request->keep = (struct moe_keep){(float)json_number_value(mass), (int32_t)n};
+    if (!rc)
+        f->request->keep =
+            (struct moe_keep){(float)json_number_value(mass), (int32_t)n, (float)all_at};
     return rc;
 }
 
