@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../unit/lora_file.h"
 #include "../unit/scratch.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -133,10 +134,44 @@ static void streamed_layers_give_the_same_bits(void **state) {
     mem_free(want);
 }
 
+/* An adapter of a block that stays on the processor is refused by the name of the matrix; one of a block on the device,
+ * or of any other matrix, is not. */
+static void adapters_of_moved_blocks_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *only;
+        int32_t n_moved;
+        int code;
+    } cases[] = {{"ffn_up.weight", 0, 0},
+                 {"ffn_up.weight", 1, CHIMERE_EUNSUPPORTED},
+                 {"ffn_down.weight", N_LAYER, CHIMERE_EUNSUPPORTED},
+                 {"ssm_out.weight", N_LAYER, 0}};
+    char file[80];
+    snprintf(file, sizeof file, "%s/lora.gguf", scratch);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct opened o;
+        struct err e = {0};
+        struct lora *l = NULL;
+        lora_file_only = cases[i].only;
+        assert_true(lora_file_write(path, file, &e) > 0);
+        open_model(&o, cases[i].n_moved, false);
+        assert_int_equal(lora_open(&l, o.m, file, &e), cases[i].code);
+        if (cases[i].code) {
+            assert_non_null(
+                strstr(e.text, "adapters cannot change a matrix that is on the processor"));
+            assert_non_null(strstr(e.text, cases[i].only));
+        } else {
+            lora_close(l);
+        }
+        close_model(&o);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_on_the_processor_are_those_of_its_engine),
         cmocka_unit_test(streamed_layers_give_the_same_bits),
+        cmocka_unit_test(adapters_of_moved_blocks_are_refused),
     };
     return cmocka_run_group_tests(tests, make_file, scratch_drop);
 }
