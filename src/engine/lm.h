@@ -64,6 +64,7 @@ struct lm {
     uint64_t layout;           /* identifies the model and the file format of its states */
     uint64_t checkpoint_bytes; /* host memory of a checkpoint without its pages */
     uint64_t page_bytes;       /* size of KV_PAGE positions */
+    bool lends;                /* pages in device memory that are not in use hold experts */
 };
 
 int lm_open_model(struct lm **out, struct model *m, const struct engine_params *p, struct err *e);

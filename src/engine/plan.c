@@ -534,6 +534,7 @@ struct expert_placement plan_placement(const struct memory_plan *p) {
     return (struct expert_placement){.n_layer = p->n_cpu_moe,
                                      .streams = p->staging_bytes > 0,
                                      .pool_bytes = p->pool_bytes,
+                                     .room_bytes = p->pool_bytes ? p->cache_bytes : 0,
                                      .slot_bytes = p->slot_bytes};
 }
 

@@ -250,6 +250,14 @@ static void close_active(struct sched *s, struct active *a) {
     s->n_active--;
 }
 
+/* Free positions while no job runs, at least `room`: states of ended conversations leave half of the pages to experts,
+ * if host memory can hold them. */
+static int64_t idle_room(const struct sched *s, int64_t room) {
+    uint64_t all = (uint64_t)(s->lm->n_ctx / KV_PAGE) * s->lm->page_bytes;
+    if (!s->lm->lends || s->p.cache.ram_bytes < all) return room;
+    return room > s->lm->n_ctx / 2 ? room : s->lm->n_ctx / 2;
+}
+
 bool sched_keep(struct sched *s) {
     s->move_ms = move_limit(s);
     for (int32_t i = 0; i < s->p.n_seq; i++) {
@@ -266,7 +274,8 @@ bool sched_keep(struct sched *s) {
     for (int32_t i = 0; i < s->p.n_seq; i++)
         if (s->active[i].phase == PHASE_LOAD) seek(s, &s->active[i]);
     if (!s->prefix) return false;
-    prefix_make_room(s->prefix, s->p.n_batch + (int64_t)s->p.n_seq * 2 * KV_PAGE);
+    int64_t room = s->p.n_batch + (int64_t)s->p.n_seq * 2 * KV_PAGE;
+    prefix_make_room(s->prefix, s->n_active ? room : idle_room(s, room));
     bool busy = prefix_settle(s->prefix);
     prefix_totals(s->prefix, &s->totals);
     return busy;

@@ -387,6 +387,9 @@ struct ops {
      * slots, into slots; later rows stay longer. n_tok is at most STEP_MAX_TOK. Reads nothing else of a but the
      * number of experts in router, gate, up, down and pool. */
     void (*pool_fill)(struct dev *d, const struct moe_args *a);
+    /* From now on only the records of a->pool->spare whose parts are all in `lent` are used; others are empty. Reads of a
+     * what pool_fill reads. */
+    void (*pool_lend)(struct dev *d, const struct moe_args *a, uint32_t lent);
 
     /* Channels of Mamba's state that are adjacent in this device's memory, a divisor of n_channel. A state that
      * leaves the device has one channel after another. d_head 0: Mamba-1. NULL: 1. */

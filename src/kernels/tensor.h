@@ -80,6 +80,12 @@ struct moe_counts {           /* since the pool was made */
     uint64_t n_pass, n_bytes; /* batches; bytes copied from host memory */
     uint64_t copy_ns;         /* time of these copies, during which nothing is computed */
 };
+/* A record of an expert in device memory that other data needs at times. */
+struct moe_spare {
+    void *at;
+    uint32_t parts,
+        unused; /* parts: bits of the parts of that memory that it touches (ops->pool_lend) */
+};
 struct moe_pool {
     int32_t n_slot;        /* at least n_used */
     struct weight slot[3]; /* gate, up, down: stacks of n_slot; without data: none */
@@ -88,6 +94,10 @@ struct moe_pool {
     void *directory; /* device memory of ops->pool_bytes, zero at first */
     struct moe_counts *counts; /* memory of ops->host_alloc that the device writes, zero at first */
     uint32_t *uses;            /* the same, [n_expert]: tokens that used the expert */
+    /* [n_spare], device memory: records for experts that leave their slots, at most n_expert. A batch finds an expert
+     * there as in a slot, but copies it. */
+    const struct moe_spare *spare;
+    int32_t n_spare;
 };
 
 /* Which of a token's chosen experts are kept (moe_args in ops.h). */

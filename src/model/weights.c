@@ -693,7 +693,8 @@ static int open_pool(struct binder *b, const struct expert_placement *where) {
             l[il] = (struct tier_layer_weights){{&w->moe.gate, &w->moe.up, &w->moe.down}};
     }
     struct expert_store *s = &b->w->experts;
-    int rc = is_host ? tier_new(&s->tier, b->hp, b->g, b->dev, l, b->hp->n_layer, bytes, b->e)
+    int rc = is_host ? tier_new(&s->tier, b->hp, b->g, b->dev, l, b->hp->n_layer, bytes,
+                                where->room_bytes, b->e)
                      : expert_slots_new(&s->slots, b->hp, b->dev, l, b->hp->n_layer, bytes, b->e);
     mem_free(l);
     return rc;

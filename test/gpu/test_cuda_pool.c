@@ -1,5 +1,6 @@
 /* test_cuda_pool.c: experts in slots: the same bits as with all experts on the device, for steps, for steps of more
- * experts than slots, and for long batches; the counters are those of a simulation of the policy. */
+ * experts than slots, and for long batches, also if evicted experts are in records that are emptied now and then; the
+ * counters are those of a simulation of the policy. */
 #include "on_device.h"
 
 enum { N_EXPERT = 24, MANY = 264, N_EMBD = 256, N_TOK = 70, N_W = 7 };
@@ -268,6 +269,89 @@ static void filled_slots_are_hits(void **st) {
     drop_all();
 }
 
+/* ---- records in idle pages ---- */
+
+/* Gives the pool n records, each a part of their memory, none of them usable yet. Returns this memory. */
+static uint8_t *lend(struct bench *b, struct moe_args *a, int32_t n, size_t *record) {
+    *record = 0;
+    for (int i = 0; i < 3; i++)
+        if (i || a->gate) {
+            struct weight one = b->host[i];
+            one.n_mat = 1, one.layout = 0;
+            *record += (dev->ops->prepared_bytes(dev, &one) + 255) & ~(size_t)255;
+        }
+    uint8_t *memory = room((size_t)n * *record);
+    struct moe_spare *table = room((size_t)n * sizeof *table);
+    for (int32_t i = 0; i < n; i++)
+        table[i] = (struct moe_spare){.at = memory + (size_t)i * *record, .parts = 1u << i};
+    b->pool.spare = table, b->pool.n_spare = n;
+    a->pool = &b->pool;
+    a->gate = a->gate ? &b->host[0] : NULL, a->up = &b->host[1], a->down = &b->host[2];
+    dev->ops->pool_lend(dev, a, 0);
+    return memory;
+}
+
+/* With a record for each expert that has no slot, every expert crosses the bus once. Records in memory that is taken are
+ * not read again; steps in between go on, with the same bits. */
+static void evicted_experts_stay_in_idle_pages(void **st) {
+    (void)st;
+    enum { N_USED = 3, N_SLOT = 6, N_SPARE = N_EXPERT - N_SLOT, N_STEP = 36 };
+    static const uint32_t kinds[] = {QUANT_Q8_0, QUANT_IQ3_S, QUANT_F16};
+    for (int k = 0; k < 3; k++) {
+        struct bench b;
+        make(&b, dev, kinds[k], k != 1, N_SLOT, N_USED);
+        struct moe_args a = b.args;
+        size_t record;
+        uint8_t *memory = lend(&b, &a, N_SPARE, &record);
+        const struct moe_counts *n = b.pool.counts;
+        int32_t *chosen = room(N_TOK * N_USED * sizeof *chosen);
+        for (int t = 0; t < N_TOK; t++)
+            for (int i = 0; i < N_USED; i++)
+                chosen[t * N_USED + i] = (t * 5 + i * 9 + t * t) % N_EXPERT;
+        dev->ops->pool_lend(dev, &a, UINT32_MAX);
+        bool seen[N_EXPERT] = {false};
+        uint64_t n_seen = 0;
+        for (int t = 0; t < N_STEP; t++) {
+            check_rows(&b, dev, t, 1, chosen, NULL);
+            for (int i = 0; i < N_USED; i++) {
+                n_seen += !seen[chosen[t * N_USED + i]];
+                seen[chosen[t * N_USED + i]] = true;
+            }
+            assert_int_equal(n->n_miss, n_seen);
+        }
+        assert_true(n_seen > N_SLOT + 4);
+        check_rows(&b, dev, 0, N_STEP, chosen, NULL); /* a prompt, too, reads what the device has */
+        assert_int_equal(n->n_miss, n_seen);
+        /* a sequence takes all of it but four records: what it writes there is never multiplied */
+        const uint32_t four = 1u << 2 | 1u << 7 | 1u << 8 | 1u << 17;
+        dev->ops->pool_lend(dev, &a, four);
+        settle(dev);
+        for (size_t i = 0; i < N_SPARE; i++)
+            if (!(four >> i & 1)) memset(memory + i * record, 0xff, record);
+        for (int t = 0; t < N_STEP; t++) check_rows(&b, dev, t, 1, chosen, NULL);
+        uint64_t few = n->n_miss;
+        assert_true(few > n_seen);
+        /* all of them */
+        dev->ops->pool_lend(dev, &a, 0);
+        settle(dev);
+        memset(memory, 0xff, N_SPARE * record);
+        for (int t = 0; t < N_STEP; t++) check_rows(&b, dev, t, 1, chosen, NULL);
+        uint64_t none = n->n_miss - few;
+        assert_true(none > few - n_seen);
+        for (size_t i = 0; i < N_SPARE * record; i++) assert_int_equal(memory[i], 0xff);
+        /* and gives them back: what is missing is read once more, at most */
+        dev->ops->pool_lend(dev, &a, UINT32_MAX);
+        uint64_t before = n->n_miss;
+        for (int t = 0; t < N_STEP; t++) check_rows(&b, dev, t, 1, chosen, NULL);
+        assert_true(n->n_miss - before <= n_seen);
+        before = n->n_miss;
+        check_rows(&b, dev, 3, 8, chosen, NULL);
+        for (int t = 0; t < N_STEP; t++) check_rows(&b, dev, t, 1, chosen, NULL);
+        assert_int_equal(n->n_miss, before);
+        drop_all();
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(slots_give_the_bits_of_all_resident, seed),
@@ -275,6 +359,7 @@ int main(void) {
         cmocka_unit_test_setup(hits_are_those_of_the_policy, seed),
         cmocka_unit_test_setup(a_long_batch_fills_the_slots, seed),
         cmocka_unit_test_setup(filled_slots_are_hits, seed),
+        cmocka_unit_test_setup(evicted_experts_stay_in_idle_pages, seed),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

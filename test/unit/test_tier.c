@@ -24,6 +24,7 @@
 #include "model/experts/routing.h"
 #include "model/experts/tier.h"
 #include "model/forward.h"
+#include "model/seq/seq_impl.h"
 #include "scratch.h"
 
 enum {
@@ -55,9 +56,11 @@ static void bed_close(struct bed *b) {
     b->dev->ops->close(b->dev);
 }
 
-static int bed_open(struct bed *b, const char *file, uint64_t pool_bytes, struct err *e) {
-    const struct expert_placement where = {.pool_bytes = pool_bytes};
-    const struct seq_pool_params p = {.n_slot = 1, .n_ctx = 2 * N_TOK, .k_type = 1, .v_type = 1};
+/* room_bytes: for the pages of n_ctx positions, if they hold experts while they are idle. */
+static int bed_open_lent(struct bed *b, const char *file, uint64_t pool_bytes, uint64_t room_bytes,
+                         int64_t n_ctx, struct err *e) {
+    const struct expert_placement where = {.pool_bytes = pool_bytes, .room_bytes = room_bytes};
+    const struct seq_pool_params p = {.n_slot = 2, .n_ctx = n_ctx, .k_type = 1, .v_type = 1};
     *b = (struct bed){.dev = NULL};
     if (cpu_open(&b->dev, 2, CPU_ISA_BEST, e)) return e->code;
     int rc = model_open_placed(&b->m, file, b->dev, &where, true, e);
@@ -66,6 +69,10 @@ static int bed_open(struct bed *b, const char *file, uint64_t pool_bytes, struct
     if (!rc) rc = forward_new(&b->f, b->m, b->pool, N_PROMPT, N_PROMPT, e);
     if (rc) bed_close(b);
     return rc;
+}
+
+static int bed_open(struct bed *b, const char *file, uint64_t pool_bytes, struct err *e) {
+    return bed_open_lent(b, file, pool_bytes, 0, 2 * N_TOK, e);
 }
 
 /* The prompt at once, then step by step; logits of all to out. */
@@ -238,6 +245,53 @@ static void earlier_uses_fill_the_pool(void **s) {
         if (kind == 2) assert_true(t.n_miss < n_cold);
         bed_close(&b);
     }
+    mem_free(got);
+}
+
+/* Misses of the bed's runs until now. */
+static uint64_t misses(const struct bed *b) {
+    struct tier_stats t;
+    assert_true(experts_stats(&b->m->weights.experts, &t));
+    return t.n_miss;
+}
+
+/* Pages that no sequence uses are records of the pool. A sequence takes them while another runs, asks for more than
+ * there are, and ends; a failed read of such a record is one of any other. The bits are the same at all times. */
+static void idle_pages_hold_experts(void **s) {
+    (void)s;
+    enum { N_PAGE = 512 };
+    struct bed b, without;
+    struct seq *other;
+    struct err e = {0};
+    float *got = room();
+    uint64_t pool = all_experts() / 3, before;
+    if (bed_open(&without, path, pool, &e)) fail_msg("%s", e.text);
+    if (run_all(&without, got, &e)) fail_msg("%s", e.text);
+    if (bed_open_lent(&b, path, pool, 1 << 26, N_PAGE * KV_PAGE, &e)) fail_msg("%s", e.text);
+    assert_true(seq_pool_lends(b.pool));
+    for (int kind = 0; kind < 3; kind++) { /* idle, taken, given back */
+        if (kind == 1) {
+            assert_int_equal(seq_new(&other, b.pool, &e), 0);
+            if (seq_reserve(other, (N_PAGE - 3) * KV_PAGE, &e)) fail_msg("%s", e.text);
+            assert_int_equal(b.pool->lend.lent, 0);
+            assert_int_equal(seq_reserve(other, N_PAGE * KV_PAGE, &e), CHIMERE_ELIMIT);
+            assert_non_null(strstr(e.text, "context memory is full"));
+        }
+        if (kind == 2) {
+            seq_free(other);
+            reader_fail_nth(30, EIO);
+            assert_int_equal(run_all(&b, got, &e), CHIMERE_EIO);
+            reader_fail_nth(0, 0);
+        }
+        before = misses(&b);
+        if (run_all(&b, got, &e)) fail_msg("%s", e.text);
+        assert_memory_equal(got, all_in_memory, sizeof *got * N_TOK * N_VOCAB);
+        if (kind == 0) assert_true(misses(&b) < misses(&without));
+        if (kind == 1) assert_true(misses(&b) - before > N_LAYER * N_EXPERT / 2);
+        if (kind != 1) assert_true(b.pool->lend.lent > 1);
+    }
+    bed_close(&without);
+    bed_close(&b);
     mem_free(got);
 }
 
@@ -494,6 +548,7 @@ int main(void) {
         cmocka_unit_test(a_pool_that_is_too_small_is_refused),
         cmocka_unit_test(a_failed_read_fails_the_batch),
         cmocka_unit_test(earlier_uses_fill_the_pool),
+        cmocka_unit_test(idle_pages_hold_experts),
         cmocka_unit_test(a_file_that_changes_is_noticed),
         cmocka_unit_test(memory_may_be_short_at_any_point),
         cmocka_unit_test(threads_read_if_io_uring_is_refused),

@@ -167,6 +167,7 @@ int lm_open_model(struct lm **out, struct model *m, const struct engine_params *
         x->lm.page_bytes = checkpoint_page_bytes(x->pool);
         x->lm.checkpoint_bytes = checkpoint_state_bytes(x->pool);
         x->lm.layout = lm_layout(m, x->pool, p);
+        x->lm.lends = !m->dev->ops->is_host && seq_pool_lends(x->pool);
     }
     if (!rc) rc = forward_new(&x->f, m, x->pool, p->n_batch, lm_n_out_max(p), e);
     const struct drafter_params draft = {

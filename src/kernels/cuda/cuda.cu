@@ -647,6 +647,7 @@ static const struct ops cuda_ops = {
     .pack = cuda_pack,
     .pool_bytes = cuda_pool_bytes,
     .pool_fill = named<OP_moe, cuda_pool_fill>::call,
+    .pool_lend = named<OP_moe, cuda_pool_lend>::call,
     .embed = named<OP_embed, cuda_embed>::call,
     .rms_norm = named<OP_rms_norm, cuda_rms_norm>::call,
     .layer_norm = named<OP_layer_norm, cuda_layer_norm>::call,

@@ -337,6 +337,7 @@ void cuda_stage_fence(struct dev *d);
 int cuda_pack(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
 size_t cuda_pool_bytes(int32_t n_expert, int32_t n_slot); /* expert_pool.cu */
 void cuda_pool_fill(struct dev *d, const struct moe_args *a);
+void cuda_pool_lend(struct dev *d, const struct moe_args *a, uint32_t lent);
 bool cuda_loader_open(struct cuda *c); /* succeeds too if it is open already */
 void cuda_loader_free(struct cuda *c); /* waits for uploads in flight */
 

@@ -6,6 +6,10 @@
  * exchange nothing: the last block alone writes the directory, if experts are missing after all blocks have read it. A
  * longer batch copies all experts that it uses to a stage: from their slots, or from host memory.
  *
+ * Idle pages of keys and values hold experts too, as records (moe_pool.spare). An expert that is evicted is written to
+ * one, and a missing one is read from there; the copy that fills a slot does both. The records are overwritten in turn.
+ * When a sequence needs pages, lend_pool_kernel empties the records in them before it writes.
+ *
  * Evicted is the expert with the lowest last use + COUNT_WEIGHT log2(1 + decayed count of uses), as in model/experts/tier.c. */
 #include "kernels/cuda/moe.cuh"
 
@@ -28,10 +32,13 @@ struct pool_head {
     uint32_t clock;     /* tokens of all steps */
     uint32_t n_arrived; /* blocks that have read the directory; 0 between kernels */
     int32_t n_list;
+    int32_t next_spare; /* the record that is overwritten next, if it may be */
+    uint32_t lent;      /* parts of memory that hold records */
 };
 
-struct pool_copy {    /* one matrix of each part */
-    int32_t from, to; /* from: the expert in host memory, or ~slot if below 0 */
+struct pool_copy {      /* one matrix of each part */
+    int32_t from, to;   /* from: the expert in host memory, or ~slot if below 0 */
+    int32_t have, save; /* records: the source instead of from; where to's content goes; -1: none */
 };
 
 struct pool_dir { /* all in device memory, except shown */
@@ -41,8 +48,10 @@ struct pool_dir { /* all in device memory, except shown */
     float *count;    /* [n_expert]: uses, as of `last` */
     uint32_t *uses;  /* [n_expert]: tokens that used it */
     int32_t *expert; /* [n_slot]: 1 + its expert; 0: none */
+    int32_t *held;   /* [n_spare]: 1 + the expert in the record; 0: none */
     pool_copy *list; /* [head->n_list]: what copy_experts_kernel copies */
-    int32_t n_expert, n_slot;
+    const moe_spare *spare;
+    int32_t n_expert, n_slot, n_spare, unused;
     uint64_t record; /* bytes of an expert */
     struct moe_counts *shown;
     uint32_t *shown_uses;
@@ -92,24 +101,54 @@ template <int T> static __device__ __forceinline__ int pool_largest(uint32_t val
     return (int)__shfl_sync(0xffffffffu, v.y, __ffs((int)all) - 1);
 }
 
-/* One block. Lists the experts of a long batch: each is copied to its own place, from its slot if it has one. */
+/* The expert in this thread's record, of those that may be used; -1: none. *is_lent: it may be used. */
+static __device__ __forceinline__ int32_t pool_held(const pool_dir &d, bool *is_lent) {
+    int tid = (int)threadIdx.x;
+    *is_lent = tid < d.n_spare && !(d.spare[tid].parts & ~__ldcg(&d.head->lent));
+    return *is_lent ? __ldcg(d.held + tid) - 1 : -1;
+}
+
+/* Finds missing experts in records. of: [T], by expert: 1 + its record; 0: none, or the expert is not missing. at: [T],
+ * the records that may be overwritten, in turn. Returns their number. */
+template <int T>
+static __device__ __forceinline__ int pool_records(const pool_dir &d, const bool *wanted,
+                                                   const int32_t *slot_of, int32_t *of, int32_t *at,
+                                                   int32_t (&room)[2][T / 32]) {
+    int tid = (int)threadIdx.x, next = __ldcg(&d.head->next_spare), n, n_before;
+    bool is_lent;
+    int32_t x = pool_held(d, &is_lent);
+    bool is_found = x >= 0 && wanted[x] && !slot_of[x], is_free = is_lent && !is_found;
+    of[tid] = 0;
+    __syncthreads();
+    if (is_found) of[x] = tid + 1;
+    int rank = pool_rank<T>(is_free, room[0], &n);
+    pool_rank<T>(is_free && tid < next, room[1], &n_before);
+    if (is_free) at[rank >= n_before ? rank - n_before : rank - n_before + n] = tid;
+    __syncthreads();
+    return n;
+}
+
+/* One block. Lists the experts of a long batch: each is copied to its own place, from its slot or record if it has one. */
 __global__ void __launch_bounds__(POOL_THREADS)
     list_experts_kernel(const int32_t *ids, int32_t n_pair, pool_dir d) {
-    __shared__ int32_t used[MAX_EXPERTS], room[2][POOL_THREADS / 32];
+    __shared__ int32_t used[MAX_EXPERTS], of[MAX_EXPERTS], room[2][POOL_THREADS / 32];
     int tid = (int)threadIdx.x, n_all, n_miss;
+    bool is_lent;
     pdl_trigger();
     pdl_wait();
-    used[tid] = 0;
+    int32_t x = pool_held(d, &is_lent);
+    used[tid] = of[tid] = 0;
     __syncthreads();
+    if (x >= 0) of[x] = tid + 1;
     for (int p = tid; p < n_pair; p += POOL_THREADS)
         if (ids[p] >= 0) atomicAdd(&used[ids[p]], 1);
     __syncthreads();
     bool is_used = used[tid] != 0;
     int32_t slot = is_used ? d.slot[tid] : 0;
     int at = pool_rank<POOL_THREADS>(is_used, room[0], &n_all);
-    if (is_used) d.list[at] = pool_copy{slot ? ~(slot - 1) : tid, tid};
+    if (is_used) d.list[at] = pool_copy{slot ? ~(slot - 1) : tid, tid, slot ? -1 : of[tid] - 1, -1};
     if (is_used) d.uses[tid] = d.shown_uses[tid] = d.uses[tid] + (uint32_t)used[tid];
-    pool_rank<POOL_THREADS>(is_used && !slot, room[1], &n_miss);
+    pool_rank<POOL_THREADS>(is_used && !slot && !of[tid], room[1], &n_miss);
     if (tid) return;
     d.head->n_list = n_all;
     pool_count(d, d.head->counts, n_all - n_miss, n_miss);
@@ -121,14 +160,17 @@ struct copy_job {
     const uint8_t *host[MAX_SEGMENTS], *slots[MAX_SEGMENTS]; /* expert 0, slot 0 */
     uint8_t *to[MAX_SEGMENTS];                               /* copy 0 */
     uint32_t bytes[MAX_SEGMENTS];                            /* of one expert */
+    uint32_t at[MAX_SEGMENTS];                               /* offset in a record */
     int32_t first[MAX_SEGMENTS +
                   1]; /* index of a segment's first chunk; at the end: chunks per expert */
     int32_t n_segment;
 };
 
-/* A block of T threads copies a chunk of an expert. */
+/* A block of T threads copies a chunk of an expert. What it replaces is saved by the same thread, also if both are in
+ * one record. Slots and records are read past the L1 cache. */
 template <int T>
-static __device__ __forceinline__ void copy_chunk(const copy_job &j, pool_copy one, int chunk) {
+static __device__ __forceinline__ void copy_chunk(const copy_job &j, const pool_dir &d,
+                                                  pool_copy one, int chunk) {
     enum { EACH = COPY_BYTES / 16 / T }; /* groups of 16 bytes per thread */
     int s = 0;
     while (chunk >= j.first[s + 1]) s++;
@@ -136,16 +178,26 @@ static __device__ __forceinline__ void copy_chunk(const copy_job &j, pool_copy o
     const uint8_t *from = one.from < 0 ? j.slots[s] + (uint64_t)~one.from * bytes
                                        : j.host[s] + (uint64_t)one.from * bytes;
     uint8_t *to = j.to[s] + (uint64_t)one.to * bytes;
+    uint8_t *save = one.save < 0 ? NULL : (uint8_t *)d.spare[one.save].at + j.at[s];
     uint32_t end = min(at + COPY_BYTES, bytes);
+    if (one.have >= 0) from = (const uint8_t *)d.spare[one.have].at + j.at[s];
     if (bytes % 16) { /* small models only */
-        for (uint32_t i = at + threadIdx.x; i < end; i += T) to[i] = from[i];
+        for (uint32_t i = at + threadIdx.x; i < end; i += T) {
+            uint8_t in = __ldcg(from + i);
+            if (save) save[i] = __ldcg(to + i);
+            to[i] = in;
+        }
         return;
     }
     uint4 v[EACH];
     at += 16 * threadIdx.x;
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        if (at + i * 16 * T < end) v[i] = *(const uint4 *)(from + at + i * 16 * T);
+        if (at + i * 16 * T < end) v[i] = __ldcg((const uint4 *)(from + at + i * 16 * T));
+#pragma unroll
+    for (int i = 0; save && i < EACH; i++)
+        if (at + i * 16 * T < end)
+            *(uint4 *)(save + at + i * 16 * T) = __ldcg((const uint4 *)(to + at + i * 16 * T));
 #pragma unroll
     for (int i = 0; i < EACH; i++)
         if (at + i * 16 * T < end) *(uint4 *)(to + at + i * 16 * T) = v[i];
@@ -168,7 +220,7 @@ __global__ void __launch_bounds__(COPY_THREADS)
     int per = j.first[j.n_segment], n = d.head->n_list * per;
 #pragma unroll 1
     for (int b = (int)blockIdx.x; b < n; b += (int)gridDim.x)
-        copy_chunk<COPY_THREADS>(j, d.list[b / per], b % per);
+        copy_chunk<COPY_THREADS>(j, d, d.list[b / per], b % per);
     if (blockIdx.x + 1 == gridDim.x) copies_end(d, start);
 }
 
@@ -193,6 +245,7 @@ __global__ void __launch_bounds__(T, 2)
     pool_step_kernel(choice_job c, int32_t n_tok, int32_t *ids, float *weights, int32_t *slots,
                      pool_dir d, int32_t is_counted, const __grid_constant__ copy_job j) {
     __shared__ int32_t chosen[STEP_TOKS * MAX_USED], missing[T], slot_of[T], room[2][T / 32];
+    __shared__ int32_t record_of[T], records[T];
     __shared__ uint2 largest[2][T / 32];
     __shared__ pool_copy list[T];
     __shared__ bool wanted[T];
@@ -235,8 +288,10 @@ __global__ void __launch_bounds__(T, 2)
     if (is_missing) missing[at] = tid;
     pool_rank<T>(is_wanted, room[1], &n_all); /* its barrier: missing and wanted are stored */
     if (!n_miss && !is_last) return;
-    int32_t taken = -1;
+    int32_t taken = -1, record = -1, stored = 0; /* stored: for d.held[record] */
+    int n_found = 0, n_saved = 0;
     if (n_miss) {
+        int n_free = d.n_spare ? pool_records<T>(d, wanted, slot_of, record_of, records, room) : 0;
         uint32_t rank = 0; /* the slot of the greatest is evicted; 0: must stay */
         int32_t x = tid < d.n_slot ? __ldcg(d.expert + tid) - 1 : -1;
         if (tid < d.n_slot && x < 0) rank = 0xffffffffu;
@@ -247,11 +302,16 @@ __global__ void __launch_bounds__(T, 2)
         }
 #pragma unroll 1
         for (int m = 0; m < n_miss; m++) {
+            int have = d.n_spare ? record_of[missing[m]] - 1 : -1;
+            int save = have >= 0 ? have : n_saved < n_free ? records[n_saved] : -1;
+            n_found += have >= 0;
+            n_saved += have < 0 && save >= 0;
             if (pool_largest<T>(rank, largest[m % 2]) != tid) continue;
             if (x >= 0) slot_of[x] = 0;
             taken = missing[m];
             slot_of[taken] = tid + 1;
-            list[m] = pool_copy{taken, tid};
+            record = x >= 0 || have >= 0 ? save : -1, stored = x + 1;
+            list[m] = pool_copy{taken, tid, have, x >= 0 ? save : -1};
             rank = 0;
         }
         __syncthreads();
@@ -265,18 +325,30 @@ __global__ void __launch_bounds__(T, 2)
             if (is_counted) d.uses[tid] = d.shown_uses[tid] = all_uses + (uint32_t)uses;
         }
         if (taken >= 0) d.expert[tid] = taken + 1;
+        if (record >= 0) d.held[record] = stored;
+        if (tid == 0 && n_saved) d.head->next_spare = records[n_saved - 1] + 1;
         if (n_miss && is_expert) d.slot[tid] = slot_of[tid];
         for (int p = tid; slots && p < n_pair; p += T)
             slots[p] = chosen[p] < 0 ? chosen[p] : slot_of[chosen[p]] - 1;
         if (tid == 0) d.head->clock = clock + (uint32_t)n_tok;
-        if (tid == 0 && is_counted) pool_count(d, counts, n_all - n_miss, n_miss);
+        int n_read = n_miss - n_found; /* from host memory */
+        if (tid == 0 && is_counted) pool_count(d, counts, n_all - n_read, n_read);
     }
     int per = j.first[j.n_segment];
     uint64_t start = n_miss ? peer_clock_ns() : 0;
 #pragma unroll 1
     for (int b = (int)blockIdx.x; b < n_miss * per; b += (int)gridDim.x)
-        copy_chunk<T>(j, list[b / per], b % per);
+        copy_chunk<T>(j, d, list[b / per], b % per);
     if (n_miss && is_last && is_counted) copies_end(d, start);
+}
+
+/* Empties the records that are not all in `lent`. One block. */
+__global__ void __launch_bounds__(POOL_THREADS) lend_pool_kernel(pool_dir d, uint32_t lent) {
+    int tid = (int)threadIdx.x;
+    pdl_wait();
+    pdl_trigger();
+    if (tid < d.n_spare && d.spare[tid].parts & ~lent) d.held[tid] = 0;
+    if (tid == 0) d.head->lent = lent;
 }
 
 /* ---- recording ---- */
@@ -285,7 +357,7 @@ static size_t pool_align(size_t n) { return (n + 15) & ~(size_t)15; }
 
 size_t cuda_pool_bytes(int32_t n_expert, int32_t n_slot) {
     size_t n = (size_t)n_expert;
-    return pool_align(sizeof(pool_head)) + 4 * pool_align(4 * n) + pool_align(4 * (size_t)n_slot) +
+    return pool_align(sizeof(pool_head)) + 5 * pool_align(4 * n) + pool_align(4 * (size_t)n_slot) +
            pool_align(sizeof(pool_copy) * n);
 }
 
@@ -300,8 +372,10 @@ static pool_dir pool_dir_of(const struct moe_args *a, uint64_t record) {
     d.count = (float *)at, at += pool_align(4 * n);
     d.uses = (uint32_t *)at, at += pool_align(4 * n);
     d.expert = (int32_t *)at, at += pool_align(4 * (size_t)p->n_slot);
+    d.held = (int32_t *)at, at += pool_align(4 * n);
     d.list = (pool_copy *)at;
     d.n_expert = (int32_t)n, d.n_slot = p->n_slot, d.record = record;
+    d.spare = p->spare, d.n_spare = p->n_spare;
     d.shown = p->counts, d.shown_uses = p->uses;
     return d;
 }
@@ -310,6 +384,7 @@ static pool_dir pool_dir_of(const struct moe_args *a, uint64_t record) {
 static copy_job copy_job_of(const struct moe_args *a, const struct weight *to, uint64_t *record) {
     const struct weight *host[3] = {a->gate, a->up, a->down};
     copy_job j = {};
+    uint32_t at = 0;
     *record = 0;
     for (int i = 0; i < 3; i++) {
         if (!host[i]) continue;
@@ -326,6 +401,8 @@ static copy_job copy_job_of(const struct moe_args *a, const struct weight *to, u
             j.slots[s] = (const uint8_t *)slot->data + in[1][k].at;
             j.to[s] = (uint8_t *)to[i].data + in[2][k].at;
             j.bytes[s] = bytes;
+            j.at[s] = at;
+            at += (bytes + 15) & ~15u;
             j.first[s + 1] = j.first[s] + (int32_t)((bytes + COPY_BYTES - 1) / COPY_BYTES);
             *record += bytes;
             j.n_segment++;
@@ -389,4 +466,12 @@ void cuda_pool_fill(struct dev *d, const struct moe_args *a) {
     choice_job given = {};
     given.n_expert = dir.n_expert, given.n_used = a->n_used;
     step(c, given, a->n_tok, (int32_t *)a->chosen, NULL, NULL, dir, false, j);
+}
+
+void cuda_pool_lend(struct dev *d, const struct moe_args *a, uint32_t lent) {
+    struct cuda *c = (struct cuda *)d;
+    uint64_t record;
+    if (!cuda_begin(c)) return;
+    copy_job_of(a, a->pool->slot, &record);
+    launch(c, lend_pool_kernel, dim3(1), dim3(POOL_THREADS), 0, pool_dir_of(a, record), lent);
 }

@@ -14,7 +14,9 @@ struct slot_layer {
     struct weight *part[3]; /* views: gate, up, down of the model */
     char *host;             /* owned by the device: all experts, its pinned memory */
     size_t host_at[3];
-    void *memory; /* owned by the device: slots and directory */
+    void *memory; /* owned by the device: slots, directory and the table of spare records */
+    struct moe_spare *spare; /* view of memory, [n_expert] */
+    size_t record;           /* bytes of one expert */
 };
 
 struct expert_slots {
@@ -26,6 +28,7 @@ struct expert_slots {
     void *stage;               /* owned by d */
     uint64_t n_slot, n_all;    /* of all layers */
     uint64_t bytes;            /* of the slots */
+    const void *owner;         /* of the pages that hold records; NULL: none do */
 };
 
 static size_t aligned(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
@@ -42,7 +45,7 @@ static int32_t slots_of(const struct hparams *hp, double share) {
 /* Each part of a layer's slots is aligned, and so is its directory; hence a bound on the bytes per layer. */
 static uint64_t layer_bytes(const struct hparams *hp, uint64_t in_form, int32_t n_slot) {
     uint64_t n = (uint64_t)hp->moe.n_expert;
-    return (in_form + n - 1) / n * (uint64_t)n_slot + 32 * n + 16 * (uint64_t)ALIGN;
+    return (in_form + n - 1) / n * (uint64_t)n_slot + 64 * n + 16 * (uint64_t)ALIGN;
 }
 
 uint64_t expert_slots_bytes(const struct hparams *hp, const uint64_t *in_form, int32_t n_layer,
@@ -76,13 +79,17 @@ static size_t place(struct dev *d, struct weight *const part[3], int32_t n_mat, 
 static int add_layer(struct expert_slots *s, struct slot_layer *l, int32_t n_slot, struct err *e) {
     const struct ops *ops = s->d->ops;
     size_t at[3], bytes = place(s->d, l->part, n_slot, at);
+    size_t directory = ops->pool_bytes(s->n_expert, n_slot);
+    size_t spare = (size_t)s->n_expert * sizeof *l->spare;
     l->host = ops->host_alloc(s->d, place(s->d, l->part, s->n_expert, l->host_at));
-    l->memory = ops->alloc(s->d, bytes + ops->pool_bytes(s->n_expert, n_slot));
+    l->memory = ops->alloc(s->d, bytes + directory + spare);
     if (!l->host)
         return err_set(e, CHIMERE_ENOMEM, "experts: the machine refused pinned memory for them");
     if (!l->memory) return err_set(e, CHIMERE_ENOMEM, "experts: no memory for their slots");
     l->pool.n_slot = n_slot;
     l->pool.directory = (char *)l->memory + bytes;
+    l->spare = (struct moe_spare *)((char *)l->pool.directory + directory);
+    l->record = place(s->d, l->part, 1, (size_t[3]){0});
     for (int i = 0; i < 3; i++)
         if (l->part[i] && l->part[i]->data) {
             l->pool.slot[i] = stack_of(l->part[i], n_slot);
@@ -212,6 +219,54 @@ void expert_slots_stats(const struct expert_slots *s, struct tier_stats *out) {
         out->busy_ns += (int64_t)__atomic_load_n(&n->copy_ns, __ATOMIC_RELAXED);
     }
     out->wait_ns = out->busy_ns;
+}
+
+/* ---- idle pages ---- */
+
+bool expert_slots_borrow(struct expert_slots *s, const void *owner, const struct page_array *a,
+                         int32_t n) {
+    size_t n_expert = (size_t)s->n_expert;
+    struct moe_spare *table = mem_alloc_array((size_t)s->n_layer * n_expert, sizeof *table);
+    struct lend_layer *l = mem_alloc_array((size_t)s->n_layer, sizeof *l);
+    bool ok = !s->owner && table && l;
+    for (int32_t il = 0; ok && il < s->n_layer; il++)
+        l[il] = (struct lend_layer){.record = s->layers[il].record,
+                                    .most = s->n_expert - s->layers[il].pool.n_slot,
+                                    .to = table + (size_t)il * n_expert};
+    if (ok) experts_lend_divide(l, s->n_layer, a, n);
+    for (int32_t il = 0; ok && il < s->n_layer; il++) {
+        struct slot_layer *to = &s->layers[il];
+        s->d->ops->upload(s->d, to->spare, l[il].to, (size_t)l[il].n * sizeof *table);
+        to->pool.spare = to->spare;
+        to->pool.n_spare = l[il].n;
+    }
+    mem_free(l);
+    mem_free(table);
+    if (!ok) return false;
+    s->owner = owner;
+    expert_slots_lend(s, 0);
+    return true;
+}
+
+void expert_slots_lend(struct expert_slots *s, uint32_t parts) {
+    const struct weight router = {.n_out = s->n_expert};
+    for (int32_t il = 0; il < s->n_layer; il++) {
+        struct slot_layer *l = &s->layers[il];
+        if (!l->pool.n_spare) continue;
+        const struct moe_args a = {.router = &router,
+                                   .gate = l->part[0]->data ? l->part[0] : NULL,
+                                   .up = l->part[1],
+                                   .down = l->part[2],
+                                   .pool = &l->pool};
+        s->d->ops->pool_lend(s->d, &a, parts);
+    }
+}
+
+void expert_slots_return(struct expert_slots *s, const void *owner) {
+    if (s->owner != owner) return;
+    expert_slots_lend(s, 0);
+    for (int32_t il = 0; il < s->n_layer; il++) s->layers[il].pool.n_spare = 0;
+    s->owner = NULL;
 }
 
 /* ---- filling the slots at the start ---- */

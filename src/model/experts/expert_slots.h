@@ -2,11 +2,13 @@
  *
  * All experts are in pinned host memory, in the device's form, one allocation per layer. Each layer has the same share
  * of its experts in slots. The op itself decides which expert a slot holds, and copies it (moe_pool in tensor.h).
- * Batches longer than a step use a stage of one layer's experts, which all layers share. Belongs to the model and is
- * immutable after loading; expert_slots_stats may be called by any thread. */
+ * Batches longer than a step use a stage of one layer's experts, which all layers share. Pages of keys and values that
+ * no sequence uses hold experts that left their slots. Belongs to the model and to the thread that uses the device;
+ * expert_slots_stats may be called by any thread. */
 #ifndef CHIMERE_MODEL_EXPERTS_EXPERT_SLOTS_H
 #define CHIMERE_MODEL_EXPERTS_EXPERT_SLOTS_H
 
+#include "model/experts/experts_lend.h"
 #include "model/experts/tier.h"
 
 struct expert_slots;
@@ -31,6 +33,12 @@ void expert_slots_stats(const struct expert_slots *s, struct tier_stats *out);
 const uint32_t *expert_slots_uses(const struct expert_slots *s);
 /* Fills the slots of every layer with its most used experts. Only before the first batch. */
 int expert_slots_fill(struct expert_slots *s, const uint32_t *uses, struct err *e);
+
+/* experts_lend.h, for slots */
+bool expert_slots_borrow(struct expert_slots *s, const void *owner, const struct page_array *a,
+                         int32_t n);
+void expert_slots_lend(struct expert_slots *s, uint32_t parts);
+void expert_slots_return(struct expert_slots *s, const void *owner);
 
 /* Device memory that slots for the fraction `share` of the experts take, at least the minimum per layer; in_form: bytes
  * of each layer's experts in the device's form, 0: it has none. */

@@ -30,6 +30,8 @@ struct expert_placement {
     /* memory for experts that are read from the file on demand; 0: all experts are in memory. Only for devices that
      * use host memory */
     uint64_t pool_bytes;
+    uint64_t
+        room_bytes; /* with pool_bytes: for the pages of one sequence pool, whose idle pages then hold experts */
     /* device memory for slots of the experts in use, while all are in host memory; 0: no slots. n_layer is then 0 */
     uint64_t slot_bytes;
 };

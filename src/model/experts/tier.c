@@ -38,11 +38,13 @@ struct part {
 struct layer {
     struct part part[3];
     int32_t n_part, n_slot, n_free; /* n_free: slots never filled yet, at the end */
+    int32_t n_lent;                 /* slots in lent pages, after the others */
     size_t record;                  /* bytes */
-    size_t base;                    /* of slot 0 within the pool */
+    size_t *at;                     /* owned [n_expert]: of each slot within the pool */
+    uint32_t *parts;                /* owned [n_expert]: those that a slot in lent pages touches */
     int32_t *slot;                  /* owned [n_expert]: -1: not in the pool */
-    int32_t *expert;                /* owned [n_slot]: -1: none */
-    struct load **load;             /* owned [n_slot]: the load that fills it; NULL: none */
+    int32_t *expert;                /* owned [n_expert], by slot: -1: none */
+    struct load **load;             /* owned [n_expert]: the load that fills a slot; NULL: none */
     int64_t *last;                  /* owned [n_expert]: token of the last use */
     float *count;                   /* owned [n_expert]: uses, as of `last` */
     int64_t clock;                  /* tokens processed */
@@ -61,13 +63,17 @@ struct load {
 
 struct tier {
     int32_t n_expert, n_used, n_layer;
-    char *pool; /* owned by d */
+    char *pool; /* owned by d: records, then the room for pages */
+    size_t pool_bytes, room_bytes;
+    const void *owner; /* of the room; NULL: none */
+    bool room_used;    /* not zero any more */
     struct dev *d;
     struct reader *reader; /* owned */
     struct layer *layers;  /* owned [n_layer] */
     struct load *loads;    /* owned [MAX_LOADS] */
 
     pthread_mutex_t lock; /* protects everything below, and the directory */
+    uint32_t lent;        /* parts of pages whose slots are used */
     int32_t *want,
         /* owned [n_expert]: wanted experts in ascending order; index of each in want, -1: not wanted */
         *rank;
@@ -140,17 +146,19 @@ static int bind_part(struct tier *t, struct layer *l, const struct gguf *g, stru
     return 0;
 }
 
-static int alloc_layer(struct tier *t, struct layer *l, struct err *e) {
-    size_t n = (size_t)t->n_expert, n_slot = (size_t)l->n_slot;
+static int alloc_layer(struct tier *t, struct layer *l, size_t base, struct err *e) {
+    size_t n = (size_t)t->n_expert;
+    l->at = mem_alloc_array(n, sizeof *l->at);
+    l->parts = mem_alloc_array(n, sizeof *l->parts);
     l->slot = mem_alloc_array(n, sizeof *l->slot);
     l->last = mem_alloc_array(n, sizeof *l->last);
     l->count = mem_alloc_array(n, sizeof *l->count);
-    l->expert = mem_alloc_array(n_slot, sizeof *l->expert);
-    l->load = mem_alloc_array(n_slot, sizeof *l->load);
-    if (!l->slot || !l->last || !l->count || !l->expert || !l->load)
+    l->expert = mem_alloc_array(n, sizeof *l->expert);
+    l->load = mem_alloc_array(n, sizeof *l->load);
+    if (!l->at || !l->parts || !l->slot || !l->last || !l->count || !l->expert || !l->load)
         return err_set(e, CHIMERE_ENOMEM, "out of memory for experts");
-    for (size_t i = 0; i < n; i++) l->slot[i] = -1;
-    for (size_t i = 0; i < n_slot; i++) l->expert[i] = -1;
+    for (size_t i = 0; i < n; i++) l->slot[i] = l->expert[i] = -1;
+    for (size_t i = 0; i < (size_t)l->n_slot; i++) l->at[i] = base + i * l->record;
     l->n_free = l->n_slot;
     return 0;
 }
@@ -177,14 +185,15 @@ static int share_pool(struct tier *t, uint64_t pool_bytes, struct err *e) {
         struct layer *l = &t->layers[il];
         if (!l->n_part) continue;
         l->n_slot = least_slots(t) + (int32_t)(share * (t->n_expert - least_slots(t)));
-        l->base = at;
-        at += (uint64_t)l->n_slot * l->record;
         t->stats.n_slot += (uint64_t)l->n_slot;
         t->stats.n_expert += (uint64_t)t->n_expert;
-        int rc = alloc_layer(t, l, e);
+        int rc = alloc_layer(t, l, (size_t)at, e);
+        at += (uint64_t)l->n_slot * l->record;
         if (rc) return rc;
     }
     t->stats.pool_bytes = at;
+    t->pool_bytes = at;
+    at += t->room_bytes;
     if (at / UNIT > INT32_MAX) return err_set(e, CHIMERE_ELIMIT, "experts: the pool is too large");
     t->pool = t->d->ops->alloc(t->d, at);
     return t->pool ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory for experts");
@@ -218,11 +227,14 @@ static void name_pool(struct tier *t, const struct layer *l, int32_t i, struct w
 
 int tier_new(struct tier **out, const struct hparams *hp, const struct gguf *g, struct dev *d,
              const struct tier_layer_weights *layer, int32_t n_layer, uint64_t pool_bytes,
-             struct err *e) {
+             uint64_t room_bytes, struct err *e) {
     struct tier *t = *out = mem_zalloc(sizeof *t);
     if (!t) return err_set(e, CHIMERE_ENOMEM, "out of memory for experts");
     size_t n = (size_t)hp->moe.n_expert;
-    *t = (struct tier){.n_expert = hp->moe.n_expert, .n_used = hp->moe.n_used, .d = d};
+    *t = (struct tier){.n_expert = hp->moe.n_expert,
+                       .n_used = hp->moe.n_used,
+                       .d = d,
+                       .room_bytes = (size_t)room_bytes};
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->shown_lock, NULL);
     thread_cond_init(&t->wake);
@@ -272,6 +284,8 @@ void tier_free(struct tier *t) {
     if (t->pool) t->d->ops->free(t->d, t->pool);
     for (int32_t il = 0; il < t->n_layer; il++) {
         struct layer *l = &t->layers[il];
+        mem_free(l->at);
+        mem_free(l->parts);
         mem_free(l->slot);
         mem_free(l->last);
         mem_free(l->count);
@@ -299,7 +313,7 @@ void tier_free(struct tier *t) {
 static int use_piece(struct reader_piece *piece, const unsigned char *bytes) {
     struct load *x = piece->ud;
     const struct part *p = &x->l->part[piece - x->piece];
-    char *to = x->t->pool + x->l->base + (size_t)x->slot * x->l->record + p->at;
+    char *to = x->t->pool + x->l->at[x->slot] + p->at;
     struct weight w = p->file;
     w.data = bytes;
     bool is_finite =
@@ -390,9 +404,9 @@ static int32_t find_slot(const struct tier *t, struct layer *l, int32_t rank, in
     if (l->n_free) return l->n_slot - l->n_free--;
     int32_t best = -1, far = -1;
     double low = INFINITY;
-    for (int32_t s = 0; s < l->n_slot; s++) {
+    for (int32_t s = 0; s < l->n_slot + l->n_lent; s++) {
         int32_t x = l->expert[s];
-        if (l->load[s]) continue;
+        if (l->load[s] || l->parts[s] & ~t->lent) continue;
         if (x < 0) return s;
         int32_t r = t->rank[x];
         if (r < first) { /* not wanted, or already computed */
@@ -511,7 +525,7 @@ static bool gather(struct tier *t, struct layer *l, int32_t n, int32_t first, in
 }
 
 static int32_t place_of(const struct layer *l, int32_t expert) {
-    return (int32_t)((l->base + (size_t)l->slot[expert] * l->record) / UNIT);
+    return (int32_t)(l->at[l->slot[expert]] / UNIT);
 }
 
 /* Computes those of want[0..n) that are present while the others are read. Returns false if there are no others. */
@@ -573,6 +587,65 @@ void tier_stats(struct tier *t, struct tier_stats *out) {
     out->busy_ns = r.busy_ns;
     out->is_direct = r.is_direct;
     out->is_uring = r.is_uring;
+}
+
+/* ---- idle pages ---- */
+
+void *tier_lend_room(struct tier *t, const void *owner, size_t n) {
+    if (t->owner || n > t->room_bytes) return NULL;
+    t->owner = owner;
+    if (t->room_used) memset(t->pool + t->pool_bytes, 0, n);
+    t->room_used = true;
+    return t->pool + t->pool_bytes;
+}
+
+bool tier_lend_begin(struct tier *t, const void *owner, const struct page_array *a, int32_t n) {
+    size_t n_expert = (size_t)t->n_expert;
+    if (t->owner != owner) return false;
+    struct moe_spare *table = mem_alloc_array((size_t)t->n_layer * n_expert, sizeof *table);
+    struct lend_layer *to = mem_alloc_array((size_t)t->n_layer, sizeof *to);
+    bool ok = table && to;
+    for (int32_t il = 0; ok && il < t->n_layer; il++)
+        to[il] = (struct lend_layer){.record = t->layers[il].record,
+                                     .most = t->n_expert - t->layers[il].n_slot,
+                                     .to = table + (size_t)il * n_expert};
+    if (ok) experts_lend_divide(to, t->n_layer, a, n);
+    pthread_mutex_lock(&t->lock);
+    for (int32_t il = 0; ok && il < t->n_layer; il++) {
+        struct layer *l = &t->layers[il];
+        for (int32_t i = 0; i < to[il].n; i++) {
+            l->at[l->n_slot + i] = (size_t)((char *)to[il].to[i].at - t->pool);
+            l->parts[l->n_slot + i] = to[il].to[i].parts;
+        }
+        l->n_lent = to[il].n;
+    }
+    t->lent = 0;
+    pthread_mutex_unlock(&t->lock);
+    mem_free(to);
+    mem_free(table);
+    return ok;
+}
+
+void tier_lend_parts(struct tier *t, uint32_t parts) {
+    pthread_mutex_lock(&t->lock);
+    for (int32_t il = 0; il < t->n_layer; il++) {
+        struct layer *l = &t->layers[il];
+        for (int32_t s = l->n_slot; s < l->n_slot + l->n_lent; s++) {
+            int32_t x = l->expert[s];
+            if (x < 0 || !(l->parts[s] & ~parts)) continue;
+            await(t, l, x);
+            l->slot[x] = l->expert[s] = -1;
+        }
+    }
+    t->lent = parts;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void tier_lend_end(struct tier *t, const void *owner) {
+    if (t->owner != owner) return;
+    tier_lend_parts(t, 0);
+    for (int32_t il = 0; il < t->n_layer; il++) t->layers[il].n_lent = 0;
+    t->owner = NULL;
 }
 
 /* ---- filling the pool at the start ---- */

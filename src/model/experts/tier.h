@@ -9,8 +9,8 @@
 #ifndef CHIMERE_MODEL_EXPERTS_TIER_H
 #define CHIMERE_MODEL_EXPERTS_TIER_H
 
-#include "kernels/ops.h"
 #include "model/arch/arch.h"
+#include "model/experts/experts_lend.h"
 
 struct err;
 struct gguf;
@@ -38,11 +38,11 @@ struct tier_layer_weights {
 };
 
 /* Takes over the weights in layer[0..n_layer): their data then points into the pool; n_out, n_in and type are
- * unchanged. A layer whose parts have no data has no experts. Uses at most pool_bytes. CHIMERE_ELIMIT: not
- * enough for TIER_MIN_SLOTS per layer. */
+ * unchanged. A layer whose parts have no data has no experts. Uses at most pool_bytes, and room_bytes for
+ * tier_lend_room. CHIMERE_ELIMIT: not enough for TIER_MIN_SLOTS per layer. */
 int tier_new(struct tier **out, const struct hparams *hp, const struct gguf *g, struct dev *d,
              const struct tier_layer_weights *layer, int32_t n_layer, uint64_t pool_bytes,
-             struct err *e);
+             uint64_t room_bytes, struct err *e);
 void tier_free(struct tier *t);
 
 /* What to compute: pass, place and early as in moe_args. */
@@ -63,6 +63,12 @@ const uint32_t *tier_uses(const struct tier *t);
  * when there are none, or when a read fails, and leaves the disk to long batches. uses: as tier_uses. Once per tier,
  * before its first batch. */
 int tier_fill(struct tier *t, const uint32_t *uses, struct err *e);
+
+/* experts_lend.h, for experts on disk: records in idle pages are used like those of the pool. */
+void *tier_lend_room(struct tier *t, const void *owner, size_t n);
+bool tier_lend_begin(struct tier *t, const void *owner, const struct page_array *a, int32_t n);
+void tier_lend_parts(struct tier *t, uint32_t parts);
+void tier_lend_end(struct tier *t, const void *owner);
 
 void tier_stats(struct tier *t, struct tier_stats *out);
 /* Bytes of an expert's record in the pool; part: the layer's gate, up and down in the file's form. */

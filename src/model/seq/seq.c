@@ -9,6 +9,7 @@
 #include "model/block/block.h"
 #include "model/seq/seq_copy.h"
 #include "model/seq/seq_impl.h"
+#include "model/seq/seq_lend.h"
 #include "model/seq/seq_parts.h"
 
 static size_t rec_layer_bytes(const struct layer_state *l) {
@@ -66,6 +67,7 @@ static int alloc_states(struct seq_pool *p, struct err *e) {
     size_t n_page = (size_t)p->n_page, n_slot = (size_t)n_slots_all(p->m, &p->params), n = 0,
            at = 0;
     bool ok = true;
+    seq_lend_reserve(p);
     for (int32_t il = 0; il < n_all; il++) n = place_layer(&p->layer[il], n_slot, NULL, n);
     if (n) ok = (p->rec = d->ops->alloc(d, n * sizeof(float))) != NULL;
     for (int32_t il = 0; ok && il < n_all; il++) {
@@ -74,8 +76,8 @@ static int alloc_states(struct seq_pool *p, struct err *e) {
         p->rec_bytes += rec_layer_bytes(l);
         if (l->kv_is_other) l->kv = p->layer[il - p->m->hp.layer[il].kv_back].kv;
         else if (l->kv.n_kv_head) {
-            l->kv.k = d->ops->alloc(d, n_page * l->kv.k_page_bytes);
-            if (!l->kv.v_in_k) l->kv.v = d->ops->alloc(d, n_page * l->kv.v_page_bytes);
+            l->kv.k = seq_lend_alloc(p, n_page * l->kv.k_page_bytes);
+            if (!l->kv.v_in_k) l->kv.v = seq_lend_alloc(p, n_page * l->kv.v_page_bytes);
             else if (l->kv.k) l->kv.v = (char *)l->kv.k + l->v_at;
             ok = l->kv.k && l->kv.v;
         }
@@ -117,12 +119,10 @@ int seq_pool_new(struct seq_pool **out, struct model *m, const struct seq_pool_p
     int32_t n_all = arch_n_layer_all(&m->hp);
     p->layer = mem_alloc_array((size_t)n_all, sizeof *p->layer);
     p->page_refs = mem_alloc_array((size_t)p->n_page, sizeof *p->page_refs);
-    p->free_pages = mem_alloc_array((size_t)p->n_page, sizeof *p->free_pages);
     p->free_slots = mem_alloc_array((size_t)params->n_slot, sizeof *p->free_slots);
     p->twin = mem_alloc_array((size_t)p->n_page, sizeof *p->twin);
-    if (!p->layer || !p->page_refs || !p->free_pages || !p->free_slots || !p->twin)
+    if (!p->layer || !p->page_refs || !p->free_slots || !p->twin)
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-    for (int32_t i = 0; !rc && i < p->n_page; i++) p->free_pages[i] = p->n_page - 1 - i;
     for (int32_t i = 0; !rc && i < params->n_slot; i++) p->free_slots[i] = params->n_slot - 1 - i;
     p->n_free_page = p->n_page;
     p->n_free_slot = params->n_slot;
@@ -135,6 +135,7 @@ int seq_pool_new(struct seq_pool **out, struct model *m, const struct seq_pool_p
         p->rec_bytes += (size_t)m->hp.n_embd * sizeof(float);
     }
     if (!rc) rc = seq_copy_open(p, e);
+    if (!rc) rc = seq_lend_open(p, e);
     if (rc) {
         seq_pool_free(p);
         return rc;
@@ -170,14 +171,14 @@ void seq_pool_free(struct seq_pool *p) {
     mem_free(p->meta);
     for (int32_t il = 0; p->layer && il < arch_n_layer_all(&p->m->hp); il++) {
         struct layer_state *l = &p->layer[il];
-        if (l->kv.k && !l->kv_is_other) d->ops->free(d, l->kv.k);
-        if (l->kv.v && !l->kv_is_other && !l->kv.v_in_k) d->ops->free(d, l->kv.v);
+        if (l->kv.k && !l->kv_is_other) seq_lend_free(p, l->kv.k);
+        if (l->kv.v && !l->kv_is_other && !l->kv.v_in_k) seq_lend_free(p, l->kv.v);
     }
+    seq_lend_close(p);
     if (p->rec) d->ops->free(d, p->rec);
     if (p->hidden) d->ops->free(d, p->hidden);
     mem_free(p->layer);
     mem_free(p->page_refs);
-    mem_free(p->free_pages);
     mem_free(p->free_slots);
     mem_free(p->twin);
     mem_free(p->spare_rec);
@@ -190,6 +191,8 @@ int64_t seq_pool_free_ctx(const struct seq_pool *p) {
     return n > 0 ? (int64_t)n * KV_PAGE : 0;
 }
 
+bool seq_pool_lends(const struct seq_pool *p) { return p->lend.lends; }
+
 /* ---- pages ---- */
 
 void seq_page_changes(struct seq_pool *p, int32_t page) {
@@ -201,13 +204,19 @@ void seq_page_changes(struct seq_pool *p, int32_t page) {
 void seq_page_unref(struct seq_pool *p, int32_t page) {
     if (--p->page_refs[page]) return;
     seq_page_changes(p, page);
-    p->free_pages[p->n_free_page++] = page;
+    seq_lend_drop(p, page);
+    if (page < p->first_free) p->first_free = page;
+    p->n_free_page++;
 }
 
 int32_t seq_page_take(struct seq_pool *p) {
     if (!p->n_free_page) return -1;
-    int32_t page = p->free_pages[--p->n_free_page];
+    int32_t page = p->first_free;
+    while (p->page_refs[page]) page++;
+    p->first_free = page + 1;
+    p->n_free_page--;
     p->page_refs[page] = 1;
+    seq_lend_take(p, page);
     return page;
 }
 
@@ -262,6 +271,7 @@ int seq_reserve(struct seq *s, int64_t n, struct err *e) {
     }
     for (int32_t i = first; i < s->n_page; i++) seq_page_changes(p, s->pages[i]);
     while (s->n_page < want) s->pages[s->n_page++] = seq_page_take(p);
+    seq_lend_idle(p);
     return 0;
 }
 

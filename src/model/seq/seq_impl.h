@@ -2,6 +2,7 @@
 #ifndef CHIMERE_MODEL_SEQ_SEQ_IMPL_H
 #define CHIMERE_MODEL_SEQ_SEQ_IMPL_H
 
+#include "model/experts/experts_lend.h"
 #include "model/seq/seq.h"
 
 struct layer_state {
@@ -14,6 +15,16 @@ struct layer_state {
     int32_t d_head, d_state;
 };
 
+struct seq_lend { /* seq_lend.h */
+    bool lends;
+    int32_t part, n_part, n_array;      /* part: pages of one; the last may have fewer */
+    struct page_array *arrays;          /* owned [n_array], or NULL */
+    int32_t n_used[EXPERTS_LEND_PARTS]; /* pages in use */
+    uint32_t lent;                      /* parts that hold experts */
+    char *room;                         /* view: all arrays; NULL: the device's, each by itself */
+    size_t n_room;                      /* bytes of room in use */
+};
+
 struct seq_pool {
     struct model *m; /* borrowed */
     struct seq_pool_params params;
@@ -24,9 +35,10 @@ struct seq_pool {
     struct seq *meta;
     float *hidden; /* owned [n_slot, n_embd]: last hidden row, for prediction blocks; or NULL */
     int32_t n_page;
-    int32_t *page_refs;  /* owned [n_page] */
-    int32_t *free_pages; /* owned stack [n_page] */
+    int32_t *page_refs; /* owned [n_page] */
     int32_t n_free_page;
+    int32_t first_free; /* no page before it is free */
+    struct seq_lend lend;
     int32_t *free_slots; /* owned stack [n_slot] */
     int32_t n_free_slot;
     size_t rec_bytes; /* recurrent bytes of one slot over all layers, log and hidden included */

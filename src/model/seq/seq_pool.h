@@ -23,5 +23,6 @@ void seq_pool_free(struct seq_pool *p); /* all sequences and checkpoints must ha
 /* Bytes that seq_pool_new allocates on the device. */
 uint64_t seq_pool_bytes(const struct model *m, const struct seq_pool_params *p);
 int64_t seq_pool_free_ctx(const struct seq_pool *p); /* positions in free pages */
+bool seq_pool_lends(const struct seq_pool *p);       /* idle pages hold experts (seq_lend.h) */
 
 #endif
