@@ -2,10 +2,16 @@
 """Replays a record of `chimere trace` through pools of several sizes and prints the hit rates.
 
     lab/tier_sim.py TRACE [--slots N,N,...] [--policy lru,decayed,best] [--skip TOKENS] [--json]
+    lab/tier_sim.py TRACE --shares [--slots N,N,...] [--json]
 
 A hit is a distinct expert of one layer's batch that is in the layer's pool when the batch begins, as the
 engine counts. Policies: lru; decayed, which is the engine's (last use + 4 log2(1 + uses that halve every 256
 tokens)); best, the offline optimum: who is needed last goes. --skip leaves the first tokens out of the count.
+
+--shares compares two ways to divide the slots among the layers: the same number for each, and by marginal hits, each slot
+going to the layer that gains the most hits by it. The first half of the tokens decides, the second half counts; one token
+at a time, LRU.
+
 Written from docs/tiers.md alone, so that it can check the engine's counters (test/cli/test_tiers.sh).
 """
 import argparse
@@ -96,16 +102,57 @@ def simulate(batches, n_layer, policy, n_slot, skip):
     return hits, misses
 
 
+def distances(rows, n_expert):
+    """-> [[uses whose expert was the d-th most recently used] of both halves]; LRU with n slots hits those of d < n."""
+    found, recent = [[0] * (n_expert + 1), [0] * (n_expert + 1)], []
+    for t, row in enumerate(rows):
+        for x in row:
+            d = recent.index(x) if x in recent else n_expert
+            found[2 * t // len(rows)][d] += 1
+        recent = list(row) + [x for x in recent if x not in row]
+    return found
+
+
+def shares(batches, n_layer, n_expert, n_slot):
+    """-> hit rates with equal shares and with shares by marginal hits, and the smallest and largest of these"""
+    layers = [distances([row for b in batches for row in b[il]], n_expert) for il in range(n_layer)]
+    least = min(n_slot, len(batches[0][0][0]))
+    own = [least] * n_layer
+    for _ in range(n_layer * (n_slot - least)):
+        # curves are not quite concave: look ahead to the end of a plateau
+        gain = [
+            max((sum(first[n : n + k]) / k for k in (1, 2, 4, 8) if n + k <= n_expert), default=-1)
+            for n, (first, _) in zip(own, layers)
+        ]
+        own[gain.index(max(gain))] += 1
+    n = sum(sum(second) for _, second in layers)
+    return [
+        sum(sum(second[:n_slot]) for _, second in layers) / n,
+        sum(sum(second[:k]) for k, (_, second) in zip(own, layers)) / n,
+        min(own),
+        max(own),
+    ]
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("trace")
     p.add_argument("--slots", help="experts that a layer's pool holds (default: eighths of all)")
     p.add_argument("--policy", default="lru,decayed,best")
     p.add_argument("--skip", type=int, default=0)
+    p.add_argument("--shares", action="store_true")
     p.add_argument("--json", action="store_true")
     a = p.parse_args()
     n_layer, n_expert, batches = read(a.trace)
     slots = [int(s) for s in a.slots.split(",")] if a.slots else [n_expert * i // 8 for i in range(1, 9)]
+    if a.shares:
+        rows = {n: shares(batches, n_layer, n_expert, n) for n in slots}
+        if a.json:
+            json.dump(rows, sys.stdout)
+            return
+        for n, (equal, moved, low, high) in rows.items():
+            print(f"{n:5} slots a layer: {100 * equal:.2f}% equal, {100 * moved:.2f}% by marginal hits, {low} to {high} slots")
+        return
     policies = a.policy.split(",")
     rows = []
     for n_slot in slots:
