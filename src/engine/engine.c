@@ -127,6 +127,9 @@ static int check_params(const struct engine_params *p, struct err *e) {
     if (p->n_draft_max < 0 || p->n_draft_max >= STEP_MAX_TOK)
         return err_set(e, CHIMERE_EINVAL, "drafts: expected at most %d tokens, got %d",
                        STEP_MAX_TOK - 1, p->n_draft_max);
+    if (p->n_draft_head < 0)
+        return err_set(e, CHIMERE_EINVAL, "head of drafts: expected 0 or more rows, got %d",
+                       p->n_draft_head);
     return 0;
 }
 

@@ -47,6 +47,7 @@ struct engine_params {
     /* file of a drafter (dflash.h) that replaces the model's prediction blocks; borrowed for engine_new; NULL: none */
     const char *draft;
     int32_t n_draft_max;  /* 1..STEP_MAX_TOK - 1; 0: 3 for the model drafter, 7 for text */
+    int32_t n_draft_head; /* rows of draft_head.h; 0: choose */
     struct moe_keep keep; /* experts to keep in a mixture, if the job does not specify it */
     int link;             /* enum link_way: how slices on several cards add up their results */
     bool select;          /* use ops->select even if whole rows can be read in place: for tests */

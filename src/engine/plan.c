@@ -14,6 +14,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/link.h"
 #include "model/dflash.h"
+#include "model/draft_head.h"
 #include "model/forward.h"
 #include "model/experts/expert_slots.h"
 #include "model/experts/experts.h"
@@ -249,6 +250,13 @@ static struct dflash_bytes drafter_bytes(const struct model *m, const struct eng
     return n;
 }
 
+/* Memory of the rows of the head that drafts read. */
+static uint64_t head_bytes(const struct blueprint *b, const struct engine_params *g) {
+    const struct hparams *hp = &b->m->hp;
+    if (!g->speculate || (!g->draft && !hp->n_nextn)) return 0;
+    return draft_head_bytes(hp, b->dev ? b->dev : b->host, g->n_draft_head);
+}
+
 static void count_tiers(struct memory_plan *p, const struct blueprint *b) {
     uint64_t all = 0;
     if (b->is_dense) return;
@@ -285,7 +293,7 @@ static void count(struct memory_plan *p, const struct blueprint *b) {
         p->scratch_bytes += 4 * (uint64_t)lm_n_out_max(g) * (uint64_t)m->hp.n_vocab;
     p->program_bytes = PROGRAM_BYTES + (uint64_t)TOKEN_BYTES * (uint64_t)m->hp.n_vocab;
     /* needed in addition to the model's weights, wherever those are */
-    p->scratch_bytes += drafter.weights;
+    p->scratch_bytes += drafter.weights + head_bytes(b, g);
     if (!b->dev) {
         p->weight_bytes = b->weight_bytes;
         p->scratch_bytes += cpu_scratch_bytes(&need, 0);

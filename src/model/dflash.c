@@ -148,6 +148,11 @@ int32_t dflash_n_draft(const struct dflash *d) {
     return n < STEP_MAX_TOK - 1 ? n : STEP_MAX_TOK - 1;
 }
 
+int32_t dflash_n_logit(const struct dflash *d) {
+    const struct model *t = d->target;
+    return t->draft_head.data ? (int32_t)t->draft_head.n_out : t->hp.n_vocab;
+}
+
 /* ---- observed tokens ---- */
 
 void dflash_reset(struct dflash *d, int32_t slot) { seq_reset(d->seqs[slot]); }
@@ -250,7 +255,8 @@ int dflash_draft(struct dflash *d, int32_t slot, int32_t next, int32_t n, const 
                  struct err *e) {
     struct forward *f = d->f;
     const struct hparams *hp = &d->m->hp, *to = &d->target->hp;
-    const struct global_weights *g = &d->target->weights.global;
+    const struct model *t = d->target;
+    const struct weight *head = t->draft_head.data ? &t->draft_head : &t->weights.global.output;
     const struct ops *ops = d->m->dev->ops;
     struct seq *s = d->seqs[slot];
     int32_t n_row = n + 1;
@@ -262,10 +268,10 @@ int dflash_draft(struct dflash *d, int32_t slot, int32_t next, int32_t n, const 
     f->ids[0] = next;
     for (int32_t i = 1; i < n_row; i++) f->ids[i] = hp->dflash.mask;
     one_span(d, s, n_row);
-    ops->embed(f->d, f->x, &g->token_embd, f->ids, n_row, to->embd_scale);
+    ops->embed(f->d, f->x, &t->weights.global.token_embd, f->ids, n_row, to->embd_scale);
     for (int32_t il = 0; il < hp->n_layer; il++) block_layer(d, il, s->pos, n_row);
     ops->rms_norm(f->d, f->x, f->x, d->m->weights.global.output_norm, n_row, hp->n_embd, hp->eps);
-    struct linear_out o = fwd_out(&g->output, NULL, f->logits, hp->n_vocab);
+    struct linear_out o = fwd_out(head, NULL, f->logits, head->n_out);
     o.scale = to->logit_scale;
     ops->linear(f->d, &o, 1, f->x + hp->n_embd, hp->n_embd, n);
     *logits = f->logits;

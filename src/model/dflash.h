@@ -25,12 +25,14 @@ int dflash_open(struct dflash **out, const char *path, const struct dflash_param
                 struct err *e);
 void dflash_close(struct dflash *d);
 int32_t dflash_n_draft(const struct dflash *d); /* tokens per block without the known first one */
+int32_t dflash_n_logit(const struct dflash *d); /* only ids below this are drafted (draft_head.h) */
 
 void dflash_reset(struct dflash *d, int32_t slot); /* for another sequence or position */
 /* The tokens at rows [row, row + n) of the target's last run follow those observed before in
  * the slot. CHIMERE_ELIMIT: full. */
 int dflash_observe(struct dflash *d, int32_t slot, int64_t row, int32_t n, struct err *e);
-/* next follows all observed tokens. *logits: device [n, n_vocab], for the n tokens after it; n <= dflash_n_draft. */
+/* next follows all observed tokens. *logits: device [n, dflash_n_logit], for the n tokens after it; n <=
+ * dflash_n_draft. */
 int dflash_draft(struct dflash *d, int32_t slot, int32_t next, int32_t n, const float **logits,
                  struct err *e);
 

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "kernels/link.h"
 #include "model/block/block_impl.h"
+#include "model/draft_head.h"
 
 /* ---- products with adapters ---- */
 
@@ -160,26 +161,25 @@ static void head(struct forward *f, const struct weight *w, int32_t n_id, const 
     const struct hparams *hp = &f->m->hp;
     const struct ops *ops = f->d->ops;
     f->n_out = n_out;
+    f->n_logit = n_id;
     if (logits) *logits = NULL;
     if (!n_out) return;
     struct weight front = *w; /* on a host device, rows are adjacent */
     if (n_id < w->n_out) front.n_out = n_id;
-    struct linear_out o = fwd_out(n_id < w->n_out ? &front : w, NULL, f->logits, hp->n_logit);
+    struct linear_out o = fwd_out(n_id < w->n_out ? &front : w, NULL, f->logits, n_id);
     o.scale = hp->logit_scale;
     o.scale /= hp->logit_cap > 0 ? hp->logit_cap : 1;
     ops->linear(f->d, &o, 1, rows, hp->n_embd, n_out);
     if (hp->logit_cap > 0) {
-        int64_t n = (int64_t)n_out * hp->n_logit;
+        int64_t n = (int64_t)n_out * n_id;
         ops->act_mul(f->d, f->logits, f->logits, NULL, n, ACT_TANH);
         ops->axpby(f->d, f->logits, hp->logit_cap, f->logits, 0, n);
     }
-    if (!logits && join)
-        link_rows(f->link, f->rank, join, f->join_stride, f->logits, n_out, hp->n_logit);
+    if (!logits && join) link_rows(f->link, f->rank, join, f->join_stride, f->logits, n_out, n_id);
     if (!logits) return;
     *logits = f->logits;
     if (!f->host_logits) return;
-    ops->download(f->d, f->host_logits, f->logits,
-                  (size_t)n_out * (size_t)hp->n_logit * sizeof(float));
+    ops->download(f->d, f->host_logits, f->logits, (size_t)n_out * (size_t)n_id * sizeof(float));
     *logits = f->host_logits;
 }
 
@@ -298,7 +298,7 @@ int forward_run_part(struct forward *f, const struct batch_item *runs, int32_t n
 int forward_select(struct forward *f, struct select_args *a, struct err *e) {
     a->logits = f->logits;
     a->n_row = f->n_out;
-    a->n_vocab = f->m->hp.n_logit;
+    a->n_vocab = f->n_logit;
     f->d->ops->select(f->d, a);
     return f->d->ops->status(f->d, e);
 }
@@ -343,8 +343,8 @@ int forward_gather(struct forward *f, const float *own, int32_t n, float *all, s
 
 /* ---- multi-token prediction ---- */
 
-int forward_mtp(struct forward *f, const struct mtp_item *runs, int32_t n_run, int32_t n_id,
-                const float **logits, const float **hidden, struct err *e) {
+int forward_mtp(struct forward *f, const struct mtp_item *runs, int32_t n_run, const float **logits,
+                const float **hidden, struct err *e) {
     const struct hparams *hp = &f->m->hp;
     const struct ops *ops = f->d->ops;
     int32_t il = hp->n_layer, d = hp->n_embd, n_out = 0;
@@ -391,7 +391,9 @@ int forward_mtp(struct forward *f, const struct mtp_item *runs, int32_t n_run, i
     const float *norm = l->nextn.head_norm ? l->nextn.head_norm : g->output_norm;
     ops->rms_norm(f->d, f->x, f->x, norm, f->n_tok, d, hp->eps);
     *hidden = pick(f, f->x, n_out);
-    head(f, l->nextn.head.data ? &l->nextn.head : &g->output, n_id, *hidden, n_out, NULL, logits);
+    const struct weight *out = l->nextn.head.data ? &l->nextn.head : &g->output;
+    if (f->m->draft_head.data) out = &f->m->draft_head;
+    head(f, out, draft_head_n_id(f->m), *hidden, n_out, NULL, logits);
     int rc = ops->status(f->d, e);
     return rc || !f->link ? rc : link_status(f->link, e);
 }

@@ -55,7 +55,7 @@ void forward_link(struct forward *f, struct link *l, int32_t rank);
  * access. */
 void forward_join(struct forward *f, float *logits, int64_t stride);
 
-/* ops->select over the rows of the last run, [n_row, n_logit]; fills a's logits, n_row and n_vocab. */
+/* ops->select over the rows of logits of the last run; fills a's logits, n_row and n_vocab. */
 int forward_select(struct forward *f, struct select_args *a, struct err *e);
 /* The i-th of these rows on the host, valid until the next run; NULL after a failure. */
 const float *forward_row(struct forward *f, int32_t i, struct err *e);
@@ -72,9 +72,8 @@ struct experts *forward_experts(struct forward *f);
 
 /* Feeds block 0 with pairs (hidden row of position pos + i, token at position pos + i + 1). Returns the logits for the
  * token after the last pair of each run, and that pair's own hidden row, for chaining. Keys and values are stored at
- * the hidden row's position; pages up to pos + n_tok must be reserved. n_id: compute logits of the first n_id ids only,
- * in rows of n_logit. Fewer than all is possible only on a host device, in multiples of 32. For a slice, all ranks call
- * it, and each gets the logits of its rows of the head. */
+ * the hidden row's position; pages up to pos + n_tok must be reserved. Rows of logits have draft_head_n_id ids. For a
+ * slice, all ranks call it, and each gets the logits of its rows of the head. */
 struct mtp_item {
     struct seq *seq;
     const int32_t *tokens;
@@ -83,8 +82,8 @@ struct mtp_item {
     const float *hidden; /* device [n_tok, n_embd] */
     bool want;           /* logits of the last pair */
 };
-int forward_mtp(struct forward *f, const struct mtp_item *runs, int32_t n_run, int32_t n_id,
-                const float **logits, const float **hidden, struct err *e);
+int forward_mtp(struct forward *f, const struct mtp_item *runs, int32_t n_run, const float **logits,
+                const float **hidden, struct err *e);
 /* For a slice: floats [n] of every rank, in the order of ranks, to all [n_rank, n], on the host. All ranks call it
  * after the same runs. */
 int forward_gather(struct forward *f, const float *own, int32_t n, float *all, struct err *e);

@@ -50,8 +50,9 @@ struct forward {
     struct span spans[FORWARD_MAX_RUNS];
     struct moe_keep keep[FORWARD_MAX_RUNS]; /* for each span's rows */
     const struct batch_item *runs;
-    bool has_zeros;               /* branch is zeros */
-    int32_t n_span, n_tok, n_out; /* n_out: rows of logits of the last run */
+    bool has_zeros; /* branch is zeros */
+    int32_t n_span, n_tok;
+    int32_t n_out, n_logit; /* of the last run: rows of logits, and their length */
 };
 
 enum { LORA_MAX_RANK = 512 };

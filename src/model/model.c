@@ -273,6 +273,7 @@ void model_close(struct model *m) {
     if (m->inv_freq_window) m->dev->ops->free(m->dev, m->inv_freq_window);
     if (m->ones) m->dev->ops->free(m->dev, m->ones);
     if (m->attn_bias) m->dev->ops->free(m->dev, m->attn_bias);
+    if (m->draft_head_memory) m->dev->ops->free(m->dev, m->draft_head_memory);
     weights_release(&m->weights);
     slice_free(m->slice);
     if (m->host) m->host->ops->close(m->host);

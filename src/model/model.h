@@ -20,6 +20,9 @@ struct model {
     float *ones;               /* owned by the device [d_v]; NULL: not needed */
     float *attn_bias; /* owned by the device [n_head, 2 n_attn_bias + 1], by distance; NULL: none */
     int32_t n_attn_bias;
+    struct weight draft_head; /* draft_head.h; data NULL: drafts use the head */
+    int32_t n_draft_id;       /* prediction blocks compute logits of so many ids; 0: all */
+    void *draft_head_memory;  /* owned by the device; NULL: none */
     /* forwards that exist, and what dev has reserved for all of them (forward_new) */
     int32_t n_forward;
     struct dev_need need;

@@ -247,6 +247,8 @@ static void end_early(struct engine *en) {
     }
 }
 
+static int32_t n_head; /* rows of the head that drafts read; 0: all */
+
 static void answer_with(struct model *m, const char *drafter, uint32_t type, struct answer *a) {
     struct engine_params p;
     struct engine *en;
@@ -258,6 +260,7 @@ static void answer_with(struct model *m, const char *drafter, uint32_t type, str
     p.speculate = drafter != NULL;
     p.draft = drafter;
     p.n_draft_max = 4;
+    p.n_draft_head = n_head;
     if (engine_new(&en, m, NULL, &p, &e)) fail_msg("%s", e.text);
     *a = (struct answer){.n = 0};
     if (drafter) end_early(en);
@@ -296,6 +299,10 @@ static void drafts_change_no_text(void **state) {
         fail_msg("%s", e.text);
     same_with(nano, path, QUANT_F16);
     same_with(nano, path, QUANT_Q8_0);
+    n_head = 512;
+    same_with(nano, path, QUANT_F16);
+    assert_int_equal(nano->draft_head.n_out, n_head);
+    n_head = 0;
     model_close(nano);
 }
 

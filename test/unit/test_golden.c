@@ -23,6 +23,7 @@
 #ifdef GOLDEN_CUDA
 #include "kernels/cuda/cuda.h"
 #endif
+#include "model/draft_head.h"
 #include "model/forward.h"
 #include "model/seq/checkpoint.h"
 #include "model/seq/seq_file.h"
@@ -728,7 +729,7 @@ static void the_prediction_block_agrees(void **state) {
                                      .hidden = hidden + (int64_t)at * g.m->hp.n_embd,
                                      .want = true};
         const float *logits, *next;
-        if (forward_mtp(r.f, &run, 1, g.n_vocab, &logits, &next, &e)) fail_msg("%s", e.text);
+        if (forward_mtp(r.f, &run, 1, &logits, &next, &e)) fail_msg("%s", e.text);
         const float *row = want + (int64_t)(at + step - 1) * g.n_vocab;
         if (!(worst(logits, row, (size_t)g.n_vocab) / g.range <= 1e-4))
             fail_msg("pair %d is off", at + step - 1);
@@ -738,6 +739,75 @@ static void the_prediction_block_agrees(void **state) {
     mem_free(want);
     rig_close(&r);
     golden_close(&g);
+}
+
+/* The head's first rows, from the file, as 4 bits can hold them, times `hidden`. */
+static void short_logits(const struct model *m, const float *hidden, int32_t n_id, float *out) {
+    const struct gguf_tensor *t = gguf_find_tensor(m->gguf, "output.weight");
+    size_t n = (size_t)m->hp.n_embd;
+    float *row = mem_alloc_array(n, sizeof *row);
+    unsigned char *code = mem_alloc(4 * n);
+    assert_int_equal(t->type, QUANT_F32);
+    for (int32_t i = 0; i < n_id; i++) {
+        double sum = 0;
+        memcpy(row, t->data + (size_t)i * n * sizeof *row, n * sizeof *row);
+        assert_true(quant_traits(QUANT_Q4_0)->encode(row, code, n, NULL));
+        quant_traits(QUANT_Q4_0)->decode(code, row, n);
+        for (size_t k = 0; k < n; k++) sum += (double)row[k] * hidden[k];
+        out[i] = (float)sum;
+    }
+    mem_free(code);
+    mem_free(row);
+}
+
+/* Both places read the short head: logits against a product of our own, and never an id beyond it. */
+static void drafts_read_the_first_rows_in_four_bits(void **state) {
+    (void)state;
+    enum { ASKED = 40, N_ID = 64 };
+    struct golden g;
+    struct rig r;
+    struct err e = {0};
+    golden_open(&g, "qwen35moe", CPU_ISA_BEST);
+    size_t n = (size_t)g.m->hp.n_embd;
+    float want[N_ID], *row = mem_alloc_array(n, sizeof *row);
+    uint64_t bytes = draft_head_bytes(&g.m->hp, NULL, ASKED);
+    assert_int_equal(draft_head_rows(&g.m->hp, ASKED), N_ID); /* whole units of 32 */
+    assert_int_equal(bytes, N_ID * n / 32 * 18);
+    assert_int_equal(draft_head_rows(&g.m->hp, 0), 0); /* a small vocabulary needs none */
+    if (draft_head_add(g.m, ASKED, true, &e)) fail_msg("%s", e.text);
+    assert_int_equal(draft_head_n_id(g.m), N_ID);
+    rig_open(&r, g.m);
+    run_tokens(&r, r.seq, g.tokens, 12, false);
+    const struct mtp_item run = {.seq = r.seq,
+                                 .tokens = g.tokens + 1,
+                                 .n_tok = 11,
+                                 .hidden = forward_hidden(r.f),
+                                 .want = true};
+    const float *logits, *next;
+    if (forward_mtp(r.f, &run, 1, &logits, &next, &e)) fail_msg("%s", e.text);
+    g.dev->ops->download(g.dev, row, next, n * sizeof *row);
+    short_logits(g.m, row, N_ID, want);
+    double off =
+        worst(logits, want, N_ID) / g.range; /* devices round the rows that they multiply */
+    if (!(off <= 1e-2)) fail_msg("logits are off by %.1e of the range", off);
+    rig_close(&r);
+    mem_free(row);
+    golden_close(&g);
+}
+
+static void large_vocabularies_get_a_short_head(void **state) {
+    (void)state;
+    struct hparams hp = {.n_embd = 2048, .n_vocab = 248320, .n_logit = 248320};
+    assert_int_equal(draft_head_rows(&hp, 0), DRAFT_HEAD_ROWS);
+    assert_int_equal(draft_head_bytes(&hp, NULL, 0), (uint64_t)DRAFT_HEAD_ROWS * 2048 / 32 * 18);
+    assert_int_equal(draft_head_rows(&hp, 32768), 32768);
+    assert_int_equal(draft_head_rows(&hp, 248320), 0);
+    assert_int_equal(draft_head_rows(&hp, INT32_MAX), 0);
+    hp.n_logit = hp.n_vocab / 2; /* a slice */
+    assert_int_equal(draft_head_rows(&hp, 0), 0);
+    hp.n_logit = hp.n_vocab;
+    hp.n_embd = 2000; /* no whole blocks */
+    assert_int_equal(draft_head_rows(&hp, 0), 0);
 }
 
 static void encoders_agree(void **state) {
@@ -891,6 +961,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_at_once_and_behind_a_file),
         cmocka_unit_test(states_cross_between_devices),
+        cmocka_unit_test(drafts_read_the_first_rows_in_four_bits),
         cmocka_unit_test(encoders_agree),
         cmocka_unit_test(adapters_reach_every_part_of_a_fused_matrix),
     };
@@ -904,6 +975,8 @@ int main(void) {
         cmocka_unit_test(damaged_and_foreign_files_are_refused),
         cmocka_unit_test(a_neighbours_nan_stays_the_neighbours),
         cmocka_unit_test(the_prediction_block_agrees),
+        cmocka_unit_test(drafts_read_the_first_rows_in_four_bits),
+        cmocka_unit_test(large_vocabularies_get_a_short_head),
         cmocka_unit_test(encoders_agree),
         cmocka_unit_test(adapters_reach_every_part_of_a_fused_matrix),
         cmocka_unit_test(caches_that_cannot_be_are_refused),

@@ -71,6 +71,22 @@ static void experts_are_on_one_tier_if_they_fit(void **s) {
     assert_int_equal(p.tier_bytes[PLAN_DISK], 0);
 }
 
+/* The 4-bit rows that drafts read are memory of their own, if drafts are wanted at all. */
+static void a_head_for_drafts_is_counted(void **s) {
+    (void)s;
+    enum { ROWS = 4096 };
+    struct memory_plan without, with;
+    struct err e = {0};
+    struct plan_params p = wanted(512, 1, 0, (uint64_t)8 << 30);
+    assert_int_equal(plan(&without, p, &e), 0);
+    p.engine.n_draft_head = ROWS;
+    assert_int_equal(plan(&with, p, &e), 0);
+    assert_int_equal(with.total_bytes - without.total_bytes, ROWS * 256 / 32 * 18);
+    p.engine.speculate = false;
+    assert_int_equal(plan(&with, p, &e), 0);
+    assert_true(with.total_bytes < without.total_bytes);
+}
+
 /* Less memory gives first fewer positions together, then fewer sequences, then shorter ones, and at last
  * a refusal. */
 static void less_memory_gives_less(void **s) {
@@ -180,6 +196,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_fits_is_taken_as_wanted),
         cmocka_unit_test(experts_are_on_one_tier_if_they_fit),
+        cmocka_unit_test(a_head_for_drafts_is_counted),
         cmocka_unit_test(less_memory_gives_less),
         cmocka_unit_test(what_the_user_insists_on_is_kept_or_refused),
         cmocka_unit_test(full_contexts_are_kept_or_refused),

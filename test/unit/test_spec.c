@@ -178,8 +178,8 @@ static int close_nano(void **state) {
     return 0;
 }
 
-/* tok NULL: no token ends a text. */
-static struct engine *nano_engine_with(bool speculate, const struct tok *tok) {
+/* tok NULL: no token ends a text. n_head: rows of the head that drafts read, 0: as the model wants. */
+static struct engine *nano_engine_of(bool speculate, const struct tok *tok, int32_t n_head) {
     struct engine_params p;
     struct engine *g;
     struct err e = {0};
@@ -187,8 +187,12 @@ static struct engine *nano_engine_with(bool speculate, const struct tok *tok) {
     p.n_ctx = 512;
     p.speculate = speculate;
     p.deterministic = true;
+    p.n_draft_head = n_head;
     if (engine_new(&g, nano.m, tok, &p, &e)) fail_msg("%s", e.text);
     return g;
+}
+static struct engine *nano_engine_with(bool speculate, const struct tok *tok) {
+    return nano_engine_of(speculate, tok, 0);
 }
 static struct engine *nano_engine(bool speculate) { return nano_engine_with(speculate, NULL); }
 
@@ -277,6 +281,33 @@ static void a_seed_gives_one_text(void **state) {
     struct engine_totals totals;
     engine_totals(g[1], &totals);
     assert_true(totals.n_accepted > 0);
+    engine_free(g[0]);
+    engine_free(g[1]);
+}
+
+/* Drafts from 4-bit rows of a part of the vocabulary: the text has tokens of all of it. The copy belongs to the model and
+ * stays with it. */
+static void a_short_head_changes_no_text(void **state) {
+    (void)state;
+    enum { N_HEAD = 2048 };
+    struct engine *g[2] = {nano_engine(false), nano_engine_of(true, NULL, N_HEAD)};
+    struct sampler_params sp;
+    int32_t n_beyond = 0;
+    assert_int_equal(nano.m->draft_head.n_out, N_HEAD);
+    sampler_defaults(&sp);
+    for (int i = 0; i < 8; i++) {
+        struct text t[2];
+        sp.seed = (uint64_t)i;
+        sp.temperature = i % 2 ? 0.9f : 0;
+        for (int how = 0; how < 2; how++)
+            run(g[how], nano.ids + i, nano.n_ids - i, MAX_TEXT - 1, &sp, &t[how]);
+        assert_memory_equal(t[0].tokens, t[1].tokens, (MAX_TEXT - 1) * sizeof *t[0].tokens);
+        for (int k = 0; k < MAX_TEXT - 1; k++) n_beyond += t[0].tokens[k] >= N_HEAD;
+    }
+    struct engine_totals totals;
+    engine_totals(g[1], &totals);
+    assert_true(totals.n_accepted > totals.n_drafted / 4);
+    assert_true(n_beyond > 0);
     engine_free(g[0]);
     engine_free(g[1]);
 }
@@ -471,6 +502,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(predicted_drafts_leave_the_distribution_alone, open_nano,
                                         close_nano),
         cmocka_unit_test_setup_teardown(a_seed_gives_one_text, open_nano, close_nano),
+        cmocka_unit_test_setup_teardown(a_short_head_changes_no_text, open_nano, close_nano),
         cmocka_unit_test_setup_teardown(forced_tokens_are_drafted, open_nano, close_nano),
         cmocka_unit_test_setup_teardown(rounds_may_be_cut, open_nano, close_nano),
         cmocka_unit_test_setup_teardown(missed_tokens_are_left_out, open_nano, close_nano),

@@ -29,7 +29,9 @@
     {"verify", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,                                             \
      "then the time of verifying 1 to 8 tokens of each of 1, 4 and 8 sequences"},                  \
     {"speculate-as", 0, CFG_STR, "RATES", NULL, 0, 0, NULL,                                        \
-     "then rounds whose drafts are accepted at these rates per slot, e.g. 0.88,0.8"}
+     "then rounds whose drafts are accepted at these rates per slot, e.g. 0.88,0.8"},              \
+    {"draft-head", 0, CFG_INT, "N", "0", 0, 1 << 24, NULL,                                         \
+     "rows of the output head that these drafts read, in 4 bits; 0: choose; as many as tokens: no copy"}
 /* clang-format on */
 
 /* Appends one object per test to rows, in the form of `bench --json`; rows NULL: prints lines instead. */

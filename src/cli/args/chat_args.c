@@ -39,6 +39,7 @@ static void take_draft(const struct cfg *c, struct engine_params *p) {
     int64_t n;
     p->draft = cfg_str(c, "draft");
     p->n_draft_max = (int32_t)cfg_int(c, "draft-max");
+    p->n_draft_head = (int32_t)cfg_int(c, "draft-head");
     if (!p->draft || !str_to_i64(p->draft, 0, INT32_MAX, &n)) return;
     p->draft = NULL;
     p->n_draft_max = n < STEP_MAX_TOK ? (int32_t)n : STEP_MAX_TOK - 1;

@@ -40,6 +40,7 @@
     {"speculate", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "draft tokens where that is faster; --no-speculate"}, \
     {"draft", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "drafter of the model, a GGUF file (docs/speculation.md)"}, \
     {"draft-max", 0, CFG_INT, "N", "0", 0, 15, NULL, "drafted tokens at most; 0: 3 of the model, 7 of text"},                     \
+    {"draft-head", 0, CFG_INT, "N", "0", 0, 1 << 24, NULL, "rows of the output head that drafts read, in 4 bits; 0: choose; as many as tokens: no copy"}, \
     EXPERT_OPTIONS, \
     {"deterministic", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "same text whatever else runs"},      \
     {"chat-template", 0, CFG_STR, "NAME|FILE", NULL, 0, 0, NULL, "chat template in place of the model's own: chatml, llama3, mistral, gemma, phi3, zephyr, or a Jinja file"}, \

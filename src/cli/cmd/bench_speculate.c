@@ -349,7 +349,7 @@ static int open_rig(struct rig *r, struct err *e) {
     if (!rc) rc = seq_pool_new(&r->pool, b->m, &params, e);
     if (!rc) rc = forward_new(&r->f, b->m, r->pool, b->batch > n_out ? b->batch : n_out, n_out, e);
     const struct drafter_params draft = {
-        .m = b->m, .f = r->f, .n_seq = r->n_seq, .select = r->rows != NULL};
+        .m = b->m, .f = r->f, .n_seq = r->n_seq, .select = r->rows != NULL, .n_head = b->n_head};
     if (!rc && b->n_rate) rc = drafter_open(&r->drafter, &draft, e);
     struct sampler_params greedy;
     sampler_defaults(&greedy);

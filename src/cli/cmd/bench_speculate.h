@@ -18,6 +18,7 @@ struct bench_speculate {
     struct model *m; /* borrowed */
     uint32_t k_type, v_type;
     int32_t depth, n_gen, n_repeat, batch;
+    int32_t n_head; /* rows of draft_head.h; 0: choose */
     double rates[BENCH_MAX_RATES];
     int32_t n_rate; /* 0: no simulation */
     bool has_table;

@@ -460,6 +460,7 @@ static int open_model(struct rig *r, const struct cfg *c, struct dev **dev, stru
         if (n_ctx > want.n_ctx) want.n_ctx = n_ctx;
         if (n_seq > want.n_seq) want.n_seq = n_seq;
         want.engine.n_draft_max = r->speculate.n_rate;
+        want.engine.n_draft_head = r->speculate.n_head;
     }
     want.engine.n_batch = (int32_t)cfg_int(c, "batch");
     want.engine.k_type = model_args_type(c, "cache-type-k");
@@ -496,6 +497,7 @@ static int read_speculate(struct rig *r, const struct cfg *c, const int32_t *par
                                             .depth = r->depth,
                                             .n_gen = r->n_gen,
                                             .n_repeat = r->n_repeat,
+                                            .n_head = (int32_t)cfg_int(c, "draft-head"),
                                             .parallel = parallel,
                                             .n_parallel = n_parallel};
     return rates ? bench_speculate_rates(&r->speculate, rates, e) : 0;

@@ -4,15 +4,18 @@
 
 #include "engine/engine.h"
 #include "engine/sampler/sampler_impl.h"
+#include "model/draft_head.h"
 
 static const struct drafter_ops *const model_drafters[] = {&drafter_mtp};
 
 int drafter_open(struct drafter **out, const struct drafter_params *p, struct err *e) {
     *out = NULL;
-    if (p->engine && p->engine->draft) return drafter_dflash.open(out, p, e);
-    for (size_t i = 0; i < sizeof model_drafters / sizeof *model_drafters; i++)
-        if (model_drafters[i]->fits(p->m)) return model_drafters[i]->open(out, p, e);
-    return 0;
+    const struct drafter_ops *ops = NULL;
+    if (p->engine && p->engine->draft) ops = &drafter_dflash;
+    for (size_t i = 0; !ops && i < sizeof model_drafters / sizeof *model_drafters; i++)
+        if (model_drafters[i]->fits(p->m)) ops = model_drafters[i];
+    int rc = ops ? draft_head_add(p->m, p->n_head, ops != &drafter_dflash, e) : 0;
+    return rc || !ops ? rc : ops->open(out, p, e);
 }
 
 float drafter_top(const float *logits, int32_t n, int32_t *best) {

@@ -33,6 +33,7 @@ struct drafter_params {
     struct forward *f; /* borrowed; must outlive the drafter */
     int32_t n_seq;     /* slots */
     bool select;       /* logits are read through forward_select, not in place */
+    int32_t n_head;    /* rows of draft_head.h; 0: choose */
     int32_t
         n_rank; /* above 1: m is one of so many slices, each with a drafter (lm_parts_draft.c) */
     /* borrowed for the call; NULL: only the model's own drafters */

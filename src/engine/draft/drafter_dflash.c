@@ -48,12 +48,12 @@ static int draft_one(struct reader *x, struct drafter_request *t, struct err *e)
     if (rc) return rc;
     if (x->best) {
         struct select_args a = {
-            .n_row = n, .n_vocab = x->m->hp.n_vocab, .logits = logits, .rows = x->best};
+            .n_row = n, .n_vocab = dflash_n_logit(x->d), .logits = logits, .rows = x->best};
         x->m->dev->ops->select(x->m->dev, &a);
         if ((rc = x->m->dev->ops->status(x->m->dev, e))) return rc;
     }
     while (t->n_draft < n) {
-        int32_t best, i = t->n_draft, n_vocab = x->m->hp.n_vocab;
+        int32_t best, i = t->n_draft, n_vocab = dflash_n_logit(x->d);
         float p = x->best ? drafter_top_selected(&x->best[i], &best)
                           : drafter_top(logits + (int64_t)i * n_vocab, n_vocab, &best);
         if (!(p >= t->min_p)) break;

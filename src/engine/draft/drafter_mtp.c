@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "engine/draft/drafter.h"
 #include "engine/lm.h"
+#include "model/draft_head.h"
 #include "model/forward.h"
 #include "model/model.h"
 
@@ -41,7 +42,6 @@ struct mtp {
     float *rows;         /* owned, device [n_slot, STAGE, n_embd] */
     float *chain;        /* owned, device [n_slot, n_embd] */
     struct stage *stage; /* owned [n_slot] */
-    int32_t n_draft_id;  /* only token ids below this are drafted */
     /* owned [MAX_SEQS]: selected rows of drafts; NULL: logits are read in place */
     struct select_row *best;
     struct top *top; /* owned [MAX_SEQS] */
@@ -72,7 +72,7 @@ static int flush(struct mtp *x, struct seq *s, struct err *e) {
                                  .pos = st->pos,
                                  .hidden = staged_row(x, seq_slot(s), 0)};
     const float *logits, *hidden;
-    int rc = forward_mtp(x->f, &run, 1, x->n_draft_id, &logits, &hidden, e);
+    int rc = forward_mtp(x->f, &run, 1, &logits, &hidden, e);
     x->m->dev->ops->copy(x->m->dev, staged_row(x, seq_slot(s), 0), staged_row(x, seq_slot(s), n),
                          (size_t)x->m->hp.n_embd * sizeof(float));
     st->n = 1;
@@ -103,7 +103,7 @@ static int feed_prompt(struct mtp *x, const struct batch_item *r, const float *h
                                         .n_tok = 1,
                                         .pos = first - 1,
                                         .hidden = staged_row(x, seq_slot(r->seq), st->n - 1)};
-        rc = forward_mtp(x->f, &border, 1, x->n_draft_id, &logits, &next, e);
+        rc = forward_mtp(x->f, &border, 1, &logits, &next, e);
     }
     if (!rc && r->n_tok > 1) {
         const struct mtp_item inner = {.seq = r->seq,
@@ -111,7 +111,7 @@ static int feed_prompt(struct mtp *x, const struct batch_item *r, const float *h
                                        .n_tok = r->n_tok - 1,
                                        .pos = first,
                                        .hidden = hidden};
-        rc = forward_mtp(x->f, &inner, 1, x->n_draft_id, &logits, &next, e);
+        rc = forward_mtp(x->f, &inner, 1, &logits, &next, e);
     }
     st->n = 0;
     if (!rc)
@@ -168,11 +168,11 @@ static int agree(struct mtp *x, int32_t n, struct err *e) {
 static int find_tops(struct mtp *x, const float *logits, int32_t n, struct err *e) {
     struct select_args select = {.rows = x->best};
     int rc = x->best ? forward_select(x->f, &select, e) : 0;
+    int32_t n_id = draft_head_n_id(x->m);
     for (int32_t k = 0; !rc && k < n; k++) {
-        const float *row = logits + (int64_t)k * x->m->hp.n_logit;
+        const float *row = logits + (int64_t)k * n_id;
         int32_t id;
-        float p =
-            x->best ? drafter_top_selected(&x->best[k], &id) : drafter_top(row, x->n_draft_id, &id);
+        float p = x->best ? drafter_top_selected(&x->best[k], &id) : drafter_top(row, n_id, &id);
         x->top[k] = (struct top){.logit = x->best ? x->best[k].max : row[id],
                                  .token = (float)(x->m->hp.first_logit + id),
                                  .p = p};
@@ -206,8 +206,7 @@ static int mtp_draft(struct drafter *d, struct drafter_request *drafts, int32_t 
     bool first = true;
     while (n_open) {
         const float *logits = NULL, *hidden;
-        int rc =
-            forward_mtp(x->f, runs, n_open, x->n_draft_id, x->best ? NULL : &logits, &hidden, e);
+        int rc = forward_mtp(x->f, runs, n_open, x->best ? NULL : &logits, &hidden, e);
         if (rc) return rc;
         if ((rc = find_tops(x, logits, n_open, e))) return rc;
         int32_t still = 0;
@@ -258,13 +257,11 @@ static int mtp_open(struct drafter **out, const struct drafter_params *p, struct
     x->drafter = (struct drafter){.ops = &drafter_mtp, .n_max = LM_N_DRAFT};
     x->m = m;
     x->f = p->f;
-    /* On the host, only the first half of the vocabulary is drafted. BPE token ids follow the order of the merges,
-     * frequent ones first: the first half holds at least nine tokens in ten. The output head is two thirds of the cost
-     * of a small model's drafted token. */
-    x->n_draft_id = m->hp.n_logit;
-    if (m->dev->ops->is_host && !p->select && p->n_rank < 2)
-        x->n_draft_id = (m->hp.n_vocab / 2 + 31) / 32 * 32;
-    if (x->n_draft_id > m->hp.n_logit) x->n_draft_id = m->hp.n_logit;
+    /* On the host, without a copy of the head, only the first half of the vocabulary is drafted, in place: it holds at
+     * least nine tokens in ten. The head is two thirds of the cost of a small model's drafted token. */
+    if (m->dev->ops->is_host && !p->select && p->n_rank < 2 && !m->draft_head.data)
+        m->n_draft_id = (m->hp.n_vocab / 2 + 31) / 32 * 32;
+    if (m->n_draft_id > m->hp.n_logit) m->n_draft_id = 0;
     x->rows = m->dev->ops->alloc(m->dev, (size_t)p->n_seq * STAGE * row);
     x->chain = m->dev->ops->alloc(m->dev, (size_t)p->n_seq * row);
     x->stage = mem_alloc_array((size_t)p->n_seq, sizeof *x->stage);

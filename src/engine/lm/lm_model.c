@@ -170,8 +170,12 @@ int lm_open_model(struct lm **out, struct model *m, const struct engine_params *
         x->lm.lends = !m->dev->ops->is_host && seq_pool_lends(x->pool);
     }
     if (!rc) rc = forward_new(&x->f, m, x->pool, p->n_batch, lm_n_out_max(p), e);
-    const struct drafter_params draft = {
-        .m = m, .f = x->f, .n_seq = p->n_seq, .select = select, .engine = p};
+    const struct drafter_params draft = {.m = m,
+                                         .f = x->f,
+                                         .n_seq = p->n_seq,
+                                         .select = select,
+                                         .n_head = p->n_draft_head,
+                                         .engine = p};
     if (!rc && p->speculate) rc = drafter_open(&x->lm.drafter, &draft, e);
     if (rc) {
         model_close_lm(&x->lm);

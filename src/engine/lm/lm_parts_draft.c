@@ -114,6 +114,7 @@ int lm_parts_draft(struct drafter **out, struct parts *x, const struct engine_pa
                                               .f = t->f,
                                               .n_seq = p->n_seq,
                                               .select = select,
+                                              .n_head = p->n_draft_head,
                                               .n_rank = x->tensor ? x->n : 1};
         lm_parts_begin(x, i);
         rc = drafter_open(&d->of[i], &params, e);
