@@ -178,6 +178,33 @@ static void the_guard_counts_the_search(void **state) {
     if (n_rest < n_round / 2) fail_msg("%d of %d rounds rested", n_rest, n_round);
 }
 
+/* Where nothing is ever found, looking is all that is lost: the guard stops it too, though no round has a draft. */
+static void the_guard_stops_a_vain_search(void **state) {
+    (void)state;
+    struct spec *s = new_spec();
+    struct spec_seq q = {.region = SPEC_RULED};
+    double lost = 0;
+    int32_t n_round = 4000;
+    for (int32_t i = 0; i < n_round; i++) {
+        bool rests = spec_rests(s);
+        struct spec_offer o = {.q = &q};
+        spec_choose(s, &o, 1);
+        s->text_ms = rests ? 0 : 0.06;
+        spec_time(s, 1, 1, 1 + s->text_ms, 0, 0);
+        lost += s->text_ms;
+    }
+    if (lost > 0.015 * n_round) fail_msg("lost %.3f of the time", lost / n_round);
+    /* a cheap search goes on */
+    s = new_spec();
+    for (int32_t i = 0; i < n_round; i++) {
+        struct spec_offer o = {.q = &q};
+        spec_choose(s, &o, 1);
+        s->text_ms = 0.01;
+        spec_time(s, 1, 1, 1.01, 0, 0);
+        assert_false(spec_rests(s));
+    }
+}
+
 /* Each number of sequences that decode together has costs of its own. */
 static void numbers_of_sequences_are_apart(void **state) {
     (void)state;
@@ -404,6 +431,7 @@ int main(void) {
         cmocka_unit_test(a_wrong_beginning_is_mended),
         cmocka_unit_test(the_guard_stops_what_loses),
         cmocka_unit_test(the_guard_counts_the_search),
+        cmocka_unit_test(the_guard_stops_a_vain_search),
         cmocka_unit_test(numbers_of_sequences_are_apart),
         cmocka_unit_test(following_stops_where_drafting_loses),
         cmocka_unit_test(words_of_texts_are_proposed),

@@ -12,6 +12,7 @@ enum {
     PLAIN_EVERY = 96, /* rounds between plain steps that serve as comparison */
     LOOK_EVERY = 16,
     GUARD_ROUNDS = 64,
+    GUARD_SEARCHES = 128, /* rounds that looked for drafts, if fewer than GUARD_ROUNDS had some */
     GUARD_TOKENS = 256,
     GUARD_MAX_TOKENS = 16384,
     /* rounds that an acceptance rate averages over: of all sequences, of one sequence */
@@ -511,12 +512,15 @@ bool spec_begin(struct spec *s, struct spec_seq *q) {
 
 /* ---- measurement ---- */
 
-/* Compares rounds with drafts with the time that plain steps would have taken; stops drafting if they were slower. */
-static void guard(struct spec *s, double plain_ms, double ms) {
-    s->guard.plain_ms += plain_ms;
+/* Compares a round with the time that plain steps would have taken; stops drafting if a window of rounds was slower. A
+ * round without drafts only adds what looking for them took. If most rounds are such, the window is all that looked. */
+static void guard(struct spec *s, bool drafted, double plain_ms, double ms) {
     s->guard.ms += ms;
-    if (++s->guard.n_round < GUARD_ROUNDS) return;
-    if (s->guard.plain_ms < guard_gain * s->guard.ms) {
+    if (drafted) s->guard.plain_ms += plain_ms, s->guard.n_round++;
+    else s->guard.idle_ms += plain_ms;
+    if (s->guard.n_round < GUARD_ROUNDS && ++s->guard.n_search < GUARD_SEARCHES) return;
+    double idle = s->guard.n_round < GUARD_ROUNDS ? s->guard.idle_ms : 0;
+    if (s->guard.plain_ms + idle < guard_gain * (s->guard.ms + idle)) {
         s->guard.n_left = s->guard.n_stop;
         if (!s->guard.was_told) log_info("drafts made decoding slower and stop for a while");
         s->guard.was_told = true;
@@ -524,8 +528,8 @@ static void guard(struct spec *s, double plain_ms, double ms) {
     } else {
         s->guard.n_stop = GUARD_TOKENS;
     }
-    s->guard.plain_ms = s->guard.ms = 0;
-    s->guard.n_round = 0;
+    s->guard.plain_ms = s->guard.ms = s->guard.idle_ms = 0;
+    s->guard.n_round = s->guard.n_search = 0;
 }
 
 void spec_time(struct spec *s, int32_t n_row, int32_t n_tok, double ms, int32_t n_model,
@@ -543,9 +547,8 @@ void spec_time(struct spec *s, int32_t n_row, int32_t n_tok, double ms, int32_t 
     if (s->allowance > GUARD_ROUNDS * plain) s->allowance = GUARD_ROUNDS * plain;
     double lost = ms - plain_ms + (c->replay.ms > 0 ? c->replay.ms : 0);
     if (s->is_look && (drafted || s->observes) && lost > 0) s->allowance -= lost;
-    if (drafted && plain > 0) guard(s, plain_ms, ms);
-    else if (spec_rests(s)) s->guard.n_left -= n_tok;
-    else s->guard.ms += looking_ms;
+    if (spec_rests(s)) s->guard.n_left -= n_tok;
+    else if (plain > 0) guard(s, drafted, plain_ms, drafted ? ms : looking_ms);
     s->after_draft = n_row > n || s->observes;
 }
 

@@ -12,9 +12,10 @@
  *
  * Each round uses the choice that gives most tokens per millisecond. It divides the expected number of tokens by the
  * measured costs of drafting and verification (spec_cost.h). The expectation uses the acceptance of each source, per
- * region of the text and per confidence grade. A plain step is always among the choices. If the last 64 rounds were
- * slower than plain steps would have been, drafting stops for 256 tokens, and then for twice as many each time. Choices
- * that are not used are tried from time to time, within a time allowance.
+ * region of the text and per confidence grade. A plain step is always among the choices. If the last 64 rounds with
+ * drafts, or the last 128 that looked for some, were slower than plain steps would have been, drafting stops for 256
+ * tokens, and then for twice as many each time. Choices that are not used are tried from time to time, within a time
+ * allowance.
  *
  * The model drafter must observe the tokens of a sequence for which it drafts. On a GPU, this takes up to a tenth of a
  * small model's step, and most of it delays the next step. So the drafter observes only while its drafts pay, or are
@@ -110,9 +111,9 @@ struct spec {               /* state of the engine */
     double allowance; /* ms that such trials may still lose */
     struct {
         /* time of the rounds with drafts in the window: as plain steps, and measured; the latter also includes what
-         * looking for drafts took in the rounds without */
-        double plain_ms, ms;
-        int32_t n_round;
+         * looking for drafts took in the rounds without; of these, time of the plain steps */
+        double plain_ms, ms, idle_ms;
+        int32_t n_round, n_search; /* rounds with drafts; rounds that looked for some */
         int32_t n_left, n_stop; /* tokens to decode without drafts: remaining; in the next stop */
         bool was_told;          /* the log has reported that drafts stopped */
     } guard;
