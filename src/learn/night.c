@@ -23,10 +23,14 @@
 #include "learn/data/own.h"
 #include "learn/trial.h"
 #include "learn/data/votes.h"
+#include "store/server/lead.h"
 
 enum { MAX_HIDDEN = 366 /* times of hostile days */ };
 enum { MAX_STEPS = 16, MAX_PROMPT = FZOO_MAX_TOKENS / 2 };
-enum { METER_NS = 100000000 }; /* time between two readings of the energy counters */
+enum {
+    METER_NS = 100000000, /* time between two readings of the energy counters */
+    LEAD_NS = 1000000000  /* time between two looks at who leads */
+};
 #define P_DOWN 0.10 /* if a skill gets worse with a p below this, the promotion is refused */
 
 const struct night_step *const night_steps[] = {
@@ -94,8 +98,18 @@ static bool user_goes_on(const struct night *x) {
     return !x->params->goes_on || x->params->goes_on(x->params->ud);
 }
 
+/* A leader whose connection was lost for long may have been replaced. */
+static bool still_leads(struct night *x) {
+    if (!x->is_replaced && clock_ns() - x->led_ns >= LEAD_NS) {
+        x->is_replaced = !store_leads(x->host->store);
+        x->led_ns = clock_ns();
+    }
+    return !x->is_replaced;
+}
+
 bool night_goes_on(struct night *x) {
-    return (double)clock_ns() * 1e-9 < x->deadline && user_goes_on(x) && has_energy(x);
+    return (double)clock_ns() * 1e-9 < x->deadline && user_goes_on(x) && has_energy(x) &&
+           still_leads(x);
 }
 
 /* Returns true for an error that only means that the energy is spent: the night ends with a record. */
@@ -809,6 +823,8 @@ static int learn(struct night *x, json_t *record, struct err *e) {
         json_object_set_new(record, "price",
                             json_pack("{s:f,s:s}", "per_kwh", x->params->kwh_price, "currency",
                                       x->params->currency));
+    if (!rc && !still_leads(x))
+        rc = err_set(e, CHIMERE_EBUSY, "another process leads the nights of this store now");
     if (!rc) rc = finish(x, v, n, record, e);
     return rc;
 }
@@ -833,8 +849,10 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
     if (!rc) rc = night_can_measure(p.max_joules, e);
     start_meter(&x.meter);
     bool is_upkeep = !rc && night_is_upkeep(p.steps);
+    if (!rc) rc = store_lead(h->store, e);
     if (!rc) rc = is_upkeep ? upkeep(&x, *record, e) : learn(&x, *record, e);
     close_night(&x);
+    store_unlead(h->store);
     if (rc) {
         json_decref(*record);
         *record = NULL;

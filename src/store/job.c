@@ -6,29 +6,23 @@
 #include "base/os/os.h"
 #include "base/os/process.h"
 
+#include "store/sql/sql_impl.h"
 #include "store/store_impl.h"
 
-enum { HOST_BYTES = 64, OWNER_BYTES = HOST_BYTES + 1 + PROCESS_MAX_NAME };
-
-/* Writes "HOST:" if several machines share the store, otherwise "". */
-static void host_prefix(const struct store *s, char out[HOST_BYTES]) {
-    char name[HOST_BYTES - 1] = "";
+/* Writes "HOST:" if several machines share the store, otherwise "". The name goes into texts of statements. */
+static void host_prefix(const struct store *s, char out[STORE_HOST_BYTES]) {
+    char name[STORE_HOST_BYTES - 1] = "";
     if (s->pg) os_host_name(name, sizeof name);
-    snprintf(out, HOST_BYTES, "%s%s", name, name[0] ? ":" : "");
+    for (char *p = name; *p; p++)
+        if (*p == '\'' || *p == '\\') *p = '_';
+    snprintf(out, STORE_HOST_BYTES, "%s%s", name, name[0] ? ":" : "");
 }
 
-static void own_name(const struct store *s, char out[OWNER_BYTES]) {
+_Static_assert(PROCESS_MAX_NAME <= STORE_PROCESS_BYTES - STORE_HOST_BYTES, "room for a process");
+
+void store_process_name(const struct store *s, char out[STORE_PROCESS_BYTES]) {
     host_prefix(s, out);
     process_self(out + strlen(out));
-}
-
-/* Returns true if the process that owns a job ran on this machine and has ended. Processes of other machines are
- * unknown. */
-static bool is_orphan(const struct store *s, const char *owner) {
-    char host[HOST_BYTES];
-    host_prefix(s, host);
-    size_t n = strlen(host);
-    return strncmp(owner, host, n) == 0 && !process_is_alive(owner + n);
 }
 
 static void bind_progress(struct sql_stmt *st, const struct store_job *j) {
@@ -48,8 +42,8 @@ int store_job_add(struct store *s, const struct store_job *j, int64_t *id, struc
     sql_bind_text(st, 7, j->kind);
     sql_bind_text(st, 8, j->name);
     sql_bind_int64(st, 9, j->started_ms ? j->started_ms : store_now_ms());
-    char owner[OWNER_BYTES];
-    own_name(s, owner);
+    char owner[STORE_PROCESS_BYTES];
+    store_process_name(s, owner);
     sql_bind_text(st, 10, owner);
     return store_end(s, st, sql_insert(st, id), e);
 }
@@ -87,7 +81,7 @@ int store_job_list(struct store *s, const char *kind, int32_t most,
     return code ? code : stop;
 }
 
-/* Finds the next running job after *id whose process has ended; *id becomes 0 if there is none. */
+/* Finds the next running job after *id whose process, on this machine, has ended; *id becomes 0 if there is none. */
 static int next_orphan(struct store *s, int64_t *id, struct err *e) {
     struct sql_stmt *st;
     int code = store_begin(s, Q_JOB_RUNNING, &st, e), rc;
@@ -95,12 +89,31 @@ static int next_orphan(struct store *s, int64_t *id, struct err *e) {
     sql_bind_int64(st, 1, *id);
     *id = 0;
     while ((rc = sql_step(st)) == SQL_ROW && !*id)
-        if (is_orphan(s, store_string(st, 1))) *id = sql_int64(st, 0);
+        if (!process_is_alive(store_string(st, 1))) *id = sql_int64(st, 0);
     return store_end(s, st, rc, e);
+}
+
+/* On a server, a process whose connections have all ended holds no lock of its name (sql_postgres.c). Of replicas that
+ * start together, each skips the rows that another one is changing. */
+static int interrupt_lost(struct store *s, struct err *e) {
+    static const char sql[] =
+        "UPDATE jobs SET state = 'interrupted' WHERE id IN (SELECT j.id FROM jobs j"
+        " WHERE j.state = 'running' AND NOT EXISTS (SELECT 1 FROM pg_locks l JOIN pg_database d"
+        " ON d.oid = l.database AND d.datname = current_database() WHERE l.locktype = 'advisory'"
+        " AND l.classid = 4849997"
+        " AND CAST(l.objid AS BIGINT) = (CAST(hashtext(j.owner) AS BIGINT) & 4294967295))"
+        " FOR UPDATE SKIP LOCKED)";
+    pthread_mutex_lock(&s->lock);
+    int rc = s->ops->ready(s);
+    if (rc == SQL_OK) rc = sql_exec(s, sql);
+    int code = rc == SQL_OK ? 0 : store_fail(s, rc, "find interrupted jobs", e);
+    pthread_mutex_unlock(&s->lock);
+    return code;
 }
 
 int store_job_interrupt(struct store *s, struct err *e) {
     int64_t id = 0;
+    if (s->pg) return interrupt_lost(s, e);
     int code = next_orphan(s, &id, e);
     while (!code && id) {
         struct sql_stmt *st;

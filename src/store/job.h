@@ -20,7 +20,7 @@ int store_job_update(struct store *s, const struct store_job *j, struct err *e);
 /* Lists the newest first, at most `most`; kind NULL: all. If `each` returns nonzero, the list stops and returns that value. */
 int store_job_list(struct store *s, const char *kind, int32_t most,
                    int (*each)(void *ud, const struct store_job *j), void *ud, struct err *e);
-/* Marks rows that are "running" as "interrupted" if their process has ended. */
+/* Marks rows that are "running" as "interrupted" if their process has ended, on any machine. */
 int store_job_interrupt(struct store *s, struct err *e);
 /* Deletes jobs that started before before_ms and do not run. Returns their number, or CHIMERE_E*. */
 int64_t store_job_forget(struct store *s, int64_t before_ms, struct err *e);

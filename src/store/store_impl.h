@@ -22,8 +22,14 @@ struct store {
     struct postgres *pg;        /* owned; NULL: not PostgreSQL */
     char *path;                 /* owned; for messages; an address has no password */
     struct sql_stmt *stmt[Q_N]; /* owned; NULL before the first use */
-    pthread_mutex_t lock;       /* protects db and statements */
+    pthread_mutex_t lock;       /* protects db, statements and led */
+    uint64_t
+        led; /* the connection on which this process took the lead (server/lead.h); 0: it does not lead */
 };
+
+/* "HOST:PID/START": the name of this process in a store that several machines share; without a host in a file. */
+enum { STORE_HOST_BYTES = 64, STORE_PROCESS_BYTES = STORE_HOST_BYTES + 1 + 48 };
+void store_process_name(const struct store *s, char out[STORE_PROCESS_BYTES]);
 
 /* Takes the lock; on failure the lock is not held. */
 int store_begin(struct store *s, enum store_query q, struct sql_stmt **st, struct err *e);

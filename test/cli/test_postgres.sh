@@ -12,7 +12,7 @@ started -c fsync=off
 url="postgres://chimere@/postgres?host=$work/db"
 
 # ---- the suite ----
-for suite in test_store test_conversations; do
+for suite in test_store test_shared test_conversations; do
     program=$(dirname "$CHIMERE")/test/$suite
     [ -x "$program" ] || continue
     CHIMERE_TEST_STORE=$url "$program" >suite 2>&1 || fail "$suite: $(grep -v '^\[ RUN' suite)"
@@ -25,6 +25,25 @@ grep -q hidden err && fail "a password is shown: $(cat err)"
 refuses 1 'cannot connect' "$CHIMERE" serve -q -m nano --port 0 --no-odo --store "postgres://chimere@/nowhere?host=$work/db"
 refuses 1 'no such file' "$CHIMERE" store check nowhere.db
 "$CHIMERE" store check "$url" >said || fail "check: $(cat said)"
+
+# a schema of a newer program, and none of its tables are touched
+newer() { "$bin/psql" -qAtc "$1" "$url" >/dev/null; }
+newer 'INSERT INTO chimere_schema VALUES(1000)'
+refuses 1 'schema version: expected at most' "$CHIMERE" store check "$url"
+refuses 1 'schema version: expected at most' "$CHIMERE" serve -q -m nano --port 0 --no-odo --store "$url"
+newer 'DELETE FROM chimere_schema WHERE version = 1000'
+
+# ---- two leaders: while one learns, the other says who does ----
+holds='SELECT pg_advisory_lock(4849996, hashtext(CAST(current_schema() AS TEXT))), pg_sleep(60)'
+PGAPPNAME='chimere elsewhere:1/1' "$bin/psql" -q "$url" -c "$holds" >/dev/null 2>&1 &
+holder=$!
+held() { "$bin/psql" -Atc "SELECT count(*) FROM pg_locks WHERE classid = 4849996 AND granted" "$url"; }
+for _ in $(seq 100); do [ "$(held)" = 1 ] && break || sleep 0.1; done
+refuses 1 'chimere elsewhere:1/1 leads the nights of this store' "$CHIMERE" night run -q -m nano --db "$url" --night-dir nights -n 1
+[ -z "$(ls nights/nights)" ] || fail "a night without the lead left a record"
+kill "$holder"
+wait "$holder" || true
+"$bin/psql" -qAtc "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE classid = 4849996" "$url" >/dev/null
 
 # ---- keys that two servers share, copied from a file ----
 alice=$("$CHIMERE" key add alice --state-dir kept 2>/dev/null)

@@ -33,6 +33,8 @@ struct night {
     double deadline; /* in seconds of clock_ns(); waiting for the device does not count */
     bool has_device; /* the night currently owns host->engine, which others use too */
     struct night_meter meter;
+    int64_t led_ns;   /* when it was last seen that this process leads (store/server/lead.h) */
+    bool is_replaced; /* another process leads now: the night ends and promotes nothing */
 };
 
 /* Paired measurement of a target on held-out questions, in the unit of the step (lower is better). */

@@ -32,7 +32,8 @@ struct sql_ops {
     int (*check)(struct store *s, struct err *e);
     /* Called before a statement outside a transaction: restores a lost connection. */
     int (*ready)(struct store *s);
-    bool (*is_up)(const struct store *s); /* any thread, without the lock */
+    bool (*is_up)(const struct store *s);         /* any thread, without the lock */
+    uint64_t (*n_connect)(const struct store *s); /* connections made so far; 0: a file */
     void (*close)(struct store *s);
 };
 

@@ -397,6 +397,11 @@ static int greet(struct store *s) {
     g->n_notified++; /* as if everything had changed meanwhile */
     int rc = exec(s, "SET client_min_messages = warning; SET statement_timeout = '30s';"
                      "SET idle_in_transaction_session_timeout = '60s'; LISTEN chimere");
+    /* While this connection exists, other machines know that the owner of its jobs runs (job.c). */
+    char sql[STORE_PROCESS_BYTES + 96], name[STORE_PROCESS_BYTES];
+    store_process_name(s, name);
+    snprintf(sql, sizeof sql, "SELECT pg_advisory_lock_shared(4849997, hashtext('%s'))", name);
+    if (!rc) rc = exec(s, sql);
     g->is_down = rc != 0;
     return rc;
 }
@@ -431,6 +436,8 @@ static int64_t version(struct store *s) {
 
 static bool is_up(const struct store *s) { return !s->pg->is_down; }
 
+static uint64_t n_connect(const struct store *s) { return s->pg->n_connect; }
+
 static void close_db(struct store *s) {
     struct postgres *g = s->pg;
     if (!g) return;
@@ -439,10 +446,10 @@ static void close_db(struct store *s) {
     s->pg = NULL;
 }
 
-const struct sql_ops sql_postgres_ops = {prepare,   finalize,  reset, bind_int64, bind_double,
-                                         bind_text, bind_blob, step,  int64,      dbl,
-                                         text,      blob,      exec,  changes,    fail,
-                                         version,   check,     ready, is_up,      close_db};
+const struct sql_ops sql_postgres_ops = {
+    prepare, finalize, reset, bind_int64, bind_double, bind_text, bind_blob,
+    step,    int64,    dbl,   text,       blob,        exec,      changes,
+    fail,    version,  check, ready,      is_up,       n_connect, close_db};
 
 static int load(struct libpq *pq, struct err *e) {
     static const char *const names[] = {"libpq.so.5", "libpq.so"};
@@ -470,9 +477,11 @@ int sql_postgres_open(struct store *s, const char *url, struct err *e) {
     if (!g) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = load(&g->pq, e);
     if (rc) return rc;
+    char name[STORE_PROCESS_BYTES + 8] = "chimere ";
+    store_process_name(s, name + strlen(name));
     /* defaults, which the address can override */
     const char *const names[] = {"connect_timeout", "fallback_application_name", "dbname", NULL},
-                      *const values[] = {"3", "chimere", url, NULL};
+                      *const values[] = {"3", name, url, NULL};
     g->conn = g->pq.connectdbParams(names, values, 1);
     if (!g->conn) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (g->pq.status(g->conn) != PG_CONNECTION_OK) {

@@ -143,15 +143,20 @@ static bool is_up(const struct store *s) {
     return true;
 }
 
+static uint64_t n_connect(const struct store *s) {
+    (void)s;
+    return 0;
+}
+
 static void close_db(struct store *s) {
     sqlite3_close(s->db);
     s->db = NULL;
 }
 
-const struct sql_ops sql_sqlite_ops = {prepare,   finalize,  reset, bind_int64, bind_double,
-                                       bind_text, bind_blob, step,  int64,      dbl,
-                                       text,      blob,      exec,  changes,    fail,
-                                       version,   check,     ready, is_up,      close_db};
+const struct sql_ops sql_sqlite_ops = {
+    prepare, finalize, reset, bind_int64, bind_double, bind_text, bind_blob,
+    step,    int64,    dbl,   text,       blob,        exec,      changes,
+    fail,    version,  check, ready,      is_up,       n_connect, close_db};
 
 int sql_sqlite_open(struct store *s, const char *path, struct err *e) {
     s->ops = &sql_sqlite_ops;
