@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/rng.h"
 
 static int fail_errno(struct err *e, const char *path, const char *verb) {
     int code = errno == ENOENT ? CHIMERE_ENOENT : errno == ENOMEM ? CHIMERE_ENOMEM : CHIMERE_EIO;
@@ -104,14 +105,15 @@ static void writer_release(struct file_writer *w) {
 
 int file_writer_open(struct file_writer *w, const char *path, struct err *e) {
     *w = (struct file_writer){.f = NULL};
-    size_t n = strlen(path) + 32;
+    size_t n = strlen(path) + 48;
     w->path = mem_strdup(path);
     w->temp = mem_alloc(n);
     if (!w->path || !w->temp) {
         writer_release(w);
         return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path);
     }
-    snprintf(w->temp, n, "%s.tmp.%ld", path, (long)getpid());
+    /* the number of a process is not enough: in containers that share a folder, each is number 1 */
+    snprintf(w->temp, n, "%s.tmp.%ld.%08x", path, (long)getpid(), (unsigned)rng_entropy());
     w->f = fopen(w->temp, "wbe");
     if (!w->f) {
         int rc = fail_errno(e, w->temp, "create");

@@ -26,7 +26,7 @@ void file_map_drop(const struct file_map *m, uint64_t from, uint64_t to);
  * "-" reads standard input. */
 int file_read(const char *path, size_t max, char **out, size_t *n, struct err *e);
 
-/* Writes to "PATH.tmp.PID"; commit calls fsync and renames, so that readers see either the old file or the new one. End
+/* Writes to "PATH.tmp.PID.RANDOM"; commit calls fsync and renames, so that readers see either the old file or the new one. End
  * it with exactly one of commit or abort. */
 struct file_writer {
     FILE *f;    /* owned */

@@ -5,6 +5,7 @@
 
 #include "backend/catalog/recommend.h"
 #include "base/file.h"
+#include "base/os/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/args/chat_args.h"
@@ -129,6 +130,14 @@ static int check_state_dir(struct check *k, struct err *e) {
     return store_probe(path, e);
 }
 
+/* A folder that exists may be read-only: then states are only read. */
+static int check_shared(struct check *k, struct err *e) {
+    const char *dir = cfg_str(k->c, "shared-states");
+    if (!dir || fs_is_folder(dir) || (!file_exists(dir) && file_can_write(dir))) return 0;
+    return err_set(e, CHIMERE_EIO, "--shared-states: %.200s: no such folder, and it cannot be made",
+                   dir);
+}
+
 static int check_db(struct check *k, struct err *e) {
     const char *path = cfg_bool(k->c, "odo") ? cfg_str(k->c, "db") : NULL;
     return path ? store_probe(path, e) : 0;
@@ -158,7 +167,8 @@ static int check_mcp(const char *item, struct err *e) {
 /* Each check begins with its own error, so that one problem does not hide another. */
 static void check_rest(struct check *k) {
     static int (*const checks[])(struct check * k, struct err * e) = {
-        check_model, check_kwargs, check_pipelines, check_state_dir, check_db, check_folder};
+        check_model,  check_kwargs, check_pipelines, check_state_dir,
+        check_shared, check_db,     check_folder};
     static const char *const secrets[] = {"embedding-key", "brave-key"};
     static const char *const encoders[] = {"embedding-model", "rerank-model", "prm", "night-judge"};
     const char *const *items;

@@ -31,6 +31,8 @@ struct cache_params {
     const char *dir;     /* their folder, created if missing; borrowed for engine_new; NULL: none */
     struct store *store; /* index of the files; borrowed until engine_free; NULL: none */
     int32_t n_every;     /* prompt tokens between two checkpoints */
+    const char *shared_dir; /* a folder that servers share (prefix_shared.h); like dir */
+    uint64_t shared_bytes, shared_owner_bytes, shared_build; /* build: equal for equal programs */
 };
 
 struct engine_params {
@@ -122,8 +124,7 @@ struct job_params {
     uint64_t scope, owner;
     bool no_cache; /* do not reuse a state: evaluate the whole prompt */
     bool keep_end; /* others will continue at this answer's exact end; requires `speculate` */
-    /* on_prompt reports every prompt token with sampling.n_probs alternatives; requires no_cache. This is slow: the
-     * prompt is evaluated a few tokens per step. */
+    /* on_prompt reports every prompt token with sampling.n_probs alternatives, slowly; requires no_cache */
     bool prompt_probs;
 };
 

@@ -21,6 +21,10 @@ enum {
     RESTORE_BATCH_BYTES = 1 << 20, /* restored between two reads of the clock */
     /* a file is read only if its prefix is at least this many tokens longer than the best one in memory */
     DISK_ADVANTAGE = 256,
+    LOOK_MS = 1000, /* a prompt waits at most this long for a look into the shared folder */
+    FETCH_MS =
+        2000,    /* and this long for a state from there, besides the time of evaluating it twice */
+    REST_S = 60, /* after a failure, the shared folder is left alone for this time */
 };
 
 struct node { /* one block of tokens; the parents are the blocks before it */
@@ -46,7 +50,9 @@ struct prefix_entry {
     bool lost;    /* reading its file failed */
     bool used;    /* a prompt has continued from it */
     int64_t id;   /* of its row in the store; 0: no file */
-    char file[PREFIX_FILE_NAME];
+    char *shared; /* owned: its name in the shared folder; NULL: not known to be there */
+    int64_t shared_bytes, fetch_ns; /* fetch_ns: when reading it from there began; 0: it does not */
+    char file[32];
 };
 
 struct prefix {
@@ -59,8 +65,13 @@ struct prefix {
     struct prefix_entry *newest, *oldest; /* least-recently-used list of the entries in memory */
     /* the entry that is being moved to the host, page by page, to be saved; it is marked busy */
     struct prefix_entry *spilling;
-    int32_t n_memory, n_disk, n_saving;
-    bool with_files;
+    bool spills_to_share; /* it is saved in the shared folder */
+    int32_t n_memory, n_disk, n_shared, n_saving;
+    bool may_publish;                   /* an entry may deserve to be shared */
+    int64_t look_rest_ns, save_rest_ns; /* the shared folder is not read or written until then */
+    uint64_t n_look, n_looked;          /* looks that were posted, and that ended, in order */
+    double ms_per_tok,
+        ms_per_byte; /* of a prompt, and of reading a shared state; 0: not measured */
     struct prefix_files files;
 };
 
@@ -172,9 +183,16 @@ static void forget_file(struct prefix *p, struct prefix_entry *x) {
     p->n_disk--;
 }
 
+static void forget_shared(struct prefix *p, struct prefix_entry *x) {
+    if (!x->shared) return;
+    mem_free(x->shared);
+    x->shared = NULL;
+    p->n_shared--;
+}
+
 /* Frees x if its state is neither in memory nor in a file and x is not in use. */
 static void release(struct prefix *p, struct prefix_entry *x) {
-    if (x->mark || x->id || x->busy || x->n_pin) return;
+    if (x->mark || x->id || x->shared || x->busy || x->n_pin) return;
     struct node *n = x->node;
     n->entry = NULL;
     mem_free(x);
@@ -188,10 +206,17 @@ static struct prefix_entry *entry_at(struct node *n) {
     return n->entry;
 }
 
+static uint64_t file_bytes(const struct prefix *p, const struct prefix_entry *x) {
+    return p->lm->checkpoint_bytes + (uint64_t)x->node->depth * p->lm->page_bytes;
+}
+
+static bool fits_a_file(const struct prefix_entry *x) {
+    return x->node->salt == x->scope && x->node->n_tok == BLOCK;
+}
+
 static bool has_file_room(const struct prefix *p, const struct prefix_entry *x) {
-    uint64_t n = p->lm->checkpoint_bytes + (uint64_t)x->node->depth * p->lm->page_bytes;
-    return p->with_files && !x->unsaved && x->node->salt == x->scope && x->node->n_tok == BLOCK &&
-           n <= p->files.disk_bytes;
+    return p->files.dir && !x->unsaved && !x->shared && fits_a_file(x) &&
+           file_bytes(p, x) <= p->files.disk_bytes;
 }
 
 int64_t prefix_pos(const struct prefix_entry *x) {
@@ -212,6 +237,17 @@ static struct prefix_entry *find_tail(struct prefix *p, struct node *up, uint64_
     return NULL;
 }
 
+static int64_t pos_of(const struct prefix_entry *x) { return x ? prefix_pos(x) : 0; }
+
+/* Returns true if reading a file takes less time than evaluating n_tok tokens, as far as both were measured. Each refusal
+ * lowers the estimate a little, so that a folder that was slow once is tried again. */
+static bool pays(struct prefix *p, int64_t n_bytes, int64_t n_tok) {
+    double read_ms = (double)n_bytes * p->ms_per_byte, ms = (double)n_tok * p->ms_per_tok;
+    if (!(read_ms > 0) || !(ms > 0) || read_ms < ms) return true;
+    p->ms_per_byte *= 0.95;
+    return false;
+}
+
 struct prefix_entry *prefix_find(struct prefix *p, const int32_t *tokens, int32_t n,
                                  uint64_t salt) {
     struct node *at = NULL;
@@ -226,11 +262,15 @@ struct prefix_entry *prefix_find(struct prefix *p, const int32_t *tokens, int32_
         x = at->entry;
         if (!x || x->lost || (int64_t)at->depth * BLOCK % p->grid) continue;
         if (x->mark) best = x;
-        else if (x->id) disk = x;
+        else if (x->id || x->shared) disk = x;
     }
-    if (disk && (!best || prefix_pos(disk) >= prefix_pos(best) + DISK_ADVANTAGE)) best = disk;
+    int64_t gain = pos_of(disk) - pos_of(best);
+    if (disk && (!best || gain >= DISK_ADVANTAGE) &&
+        (disk->id || pays(p, disk->shared_bytes, gain)))
+        best = disk;
     if (!best) return NULL;
     best->n_pin++;
+    p->may_publish |= !best->used;
     best->used = true;
     touch(p, best);
     /* keep prefixes that many conversations share */
@@ -240,15 +280,30 @@ struct prefix_entry *prefix_find(struct prefix *p, const int32_t *tokens, int32_
     return best;
 }
 
+/* Gives up a state that the shared folder does not deliver. Once it arrives, it can be found again. */
+static bool is_overdue(struct prefix *p, struct prefix_entry *x) {
+    double limit = FETCH_MS + 2 * p->ms_per_tok * (double)prefix_pos(x);
+    if (!x->fetch_ns || clock_ms_since(x->fetch_ns) < limit) return false;
+    log_warn("the folder of shared states is slow: prompts are evaluated for %d s", REST_S);
+    p->look_rest_ns = clock_ns() + REST_S * INT64_C(1000000000);
+    x->lost = true;
+    return true;
+}
+
 int prefix_fetch(struct prefix *p, struct prefix_entry *x) {
     if (x->mark) return 1;
-    if (x->lost || (!x->id && !x->busy)) return CHIMERE_ENOENT;
+    if (x->lost || (!x->id && !x->shared && !x->busy)) return CHIMERE_ENOENT;
+    if (x->busy && is_overdue(p, x)) return CHIMERE_EIO;
     if (x->busy) return 0;
     struct prefix_task *t = prefix_task_new(TASK_LOAD);
     if (!t) return CHIMERE_ENOMEM;
     t->entry = x;
     t->id = x->id;
-    memcpy(t->file, x->file, sizeof t->file);
+    t->is_shared = !x->id;
+    t->scope = x->node->salt;
+    if (t->is_shared) memcpy(t->file, x->shared, strlen(x->shared) + 1);
+    else memcpy(t->file, x->file, sizeof x->file);
+    x->fetch_ns = t->is_shared ? clock_ns() : 0;
     x->busy = true;
     prefix_files_post(&p->files, t);
     return 0;
@@ -271,6 +326,73 @@ int prefix_restore(struct prefix *p, struct prefix_entry *x, struct seq *seq, bo
 void prefix_unpin(struct prefix *p, struct prefix_entry *x) {
     x->n_pin--;
     release(p, x);
+}
+
+/* ---- the folder that servers share ---- */
+
+/* Posts a look for a state that is longer than those that are known. Returns its number; 0: no need, or no memory. */
+static uint64_t start_look(struct prefix *p, const int32_t *tokens, int32_t n, uint64_t salt,
+                           uint64_t scope) {
+    int64_t known = 0;
+    uint64_t h = p->seed ^ salt;
+    if (!p->files.shared || salt != scope || clock_ns() < p->look_rest_ns) return 0;
+    struct node *at = NULL;
+    for (int64_t i = 0; i + BLOCK < n; i += BLOCK) {
+        h = block_hash(h, tokens + i, BLOCK);
+        at = child(p, at, salt, h, tokens + i, BLOCK);
+        if (!at) break;
+        if (at->entry && !at->entry->lost) known = i + BLOCK;
+    }
+    if (n <= known + DISK_ADVANTAGE) return 0;
+    struct prefix_task *t = prefix_task_new(TASK_LOOK);
+    if (t) t->tokens = mem_alloc((size_t)n * sizeof *tokens);
+    if (!t || !t->tokens) {
+        mem_free(t);
+        return 0;
+    }
+    memcpy(t->tokens, tokens, (size_t)n * sizeof *tokens);
+    t->n_tok = n;
+    t->scope = scope;
+    t->pos = known;
+    t->is_shared = true;
+    prefix_files_post(&p->files, t);
+    return ++p->n_look;
+}
+
+bool prefix_look(struct prefix *p, struct prefix_lookup *l, const int32_t *tokens, int32_t n,
+                 uint64_t salt, uint64_t scope) {
+    if (!l->since_ns) {
+        l->since_ns = clock_ns();
+        l->number = start_look(p, tokens, n, salt, scope);
+    }
+    if (l->number <= p->n_looked) return true;
+    if (clock_ms_since(l->since_ns) < LOOK_MS) return false;
+    if (clock_ns() >= p->look_rest_ns)
+        log_warn("the folder of shared states does not answer: prompts are evaluated for %d s",
+                 REST_S);
+    p->look_rest_ns = clock_ns() + REST_S * INT64_C(1000000000);
+    return true;
+}
+
+static double mean_of(double mean, double now) { return mean > 0 ? 0.8 * mean + 0.2 * now : now; }
+
+void prefix_evaluated(struct prefix *p, int32_t n_tok, double ms) {
+    if (n_tok >= BLOCK && ms > 0) p->ms_per_tok = mean_of(p->ms_per_tok, ms / n_tok);
+}
+
+/* Begins to save an entry that others may need: a conversation will probably continue from it, or several prompts did.
+ * Both states of an answer are saved, because a server continues bit for bit only from the one that this server would use. */
+static void publish(struct prefix *p) {
+    if (!p->may_publish || p->spilling || p->n_saving || clock_ns() < p->save_rest_ns) return;
+    for (struct prefix_entry *x = p->newest; x; x = x->older) {
+        if ((!x->worth && !x->used) || x->shared || x->busy || !fits_a_file(x)) continue;
+        if (prefix_pos(x) < DISK_ADVANTAGE || p->n_shared >= MAX_DISK_ENTRIES) continue;
+        x->busy = true;
+        p->spilling = x;
+        p->spills_to_share = true;
+        return;
+    }
+    p->may_publish = false;
 }
 
 /* ---- adding checkpoints ---- */
@@ -312,6 +434,7 @@ void prefix_finish(struct prefix *p, struct prefix_entry *began, struct prefix_e
         if (up->entry) up->entry->worth = false;
     if (began) began->worth = true;
     if (ended) ended->worth = true;
+    p->may_publish = true;
     if (began) prefix_unpin(p, began);
     if (ended) prefix_unpin(p, ended);
 }
@@ -342,16 +465,23 @@ void prefix_make_room(struct prefix *p, int64_t n_ctx) {
     }
 }
 
-static void start_save(struct prefix *p, struct prefix_entry *x) {
+/* The entry that is being saved cannot be. */
+static void give_up_save(struct prefix *p, struct prefix_entry *x, bool is_shared) {
+    x->busy = false;
+    if (is_shared) p->save_rest_ns = clock_ns() + REST_S * INT64_C(1000000000);
+    else x->unsaved = true;
+}
+
+static void start_save(struct prefix *p, struct prefix_entry *x, bool is_shared) {
     struct prefix_task *t = prefix_task_new(TASK_SAVE);
     if (t) {
+        t->is_shared = is_shared;
         t->n_tok = (int32_t)prefix_pos(x);
         t->tokens = mem_alloc((size_t)t->n_tok * sizeof *t->tokens + 1);
     }
     if (!t || !t->tokens) {
         if (t) prefix_task_free(&p->files, t);
-        x->unsaved = true;
-        x->busy = false;
+        give_up_save(p, x, is_shared);
         return;
     }
     for (struct node *n = x->node; n; n = n->up)
@@ -374,13 +504,11 @@ static void spill(struct prefix *p, int64_t n_bytes) {
     int32_t n =
         p->ops->page_out(p->lm, x->mark, n_max > INT32_MAX ? INT32_MAX : (int32_t)n_max, &e);
     if (n >= n_max) return;
+    bool is_shared = p->spills_to_share;
     p->spilling = NULL;
-    if (n < 0) {
-        x->unsaved = true;
-        x->busy = false;
-        return;
-    }
-    start_save(p, x);
+    p->spills_to_share = false;
+    if (n < 0) give_up_save(p, x, is_shared);
+    else start_save(p, x, is_shared);
 }
 
 /* Frees memory, least recently used first. Entries that have a file or do not deserve one are dropped. The first entry
@@ -418,18 +546,25 @@ static void post_for(struct prefix *p, enum prefix_task_kind kind, const struct 
     struct prefix_task *t = prefix_task_new(kind);
     if (!t) return;
     t->id = x->id;
-    memcpy(t->file, x->file, sizeof t->file);
+    memcpy(t->file, x->file, sizeof x->file);
     prefix_files_post(&p->files, t);
 }
 
 static void take_loaded(struct prefix *p, struct prefix_task *t) {
     struct prefix_entry *x = t->entry;
     x->busy = false;
+    x->fetch_ns = 0;
+    if (t->is_shared && !t->rc && x->shared_bytes > 0)
+        p->ms_per_byte = mean_of(p->ms_per_byte, t->ms / (double)x->shared_bytes);
     if (!t->rc && same_tokens(t)) {
         x->mark = t->mark;
         t->mark = NULL;
+        x->lost = false;
         link_use(p, x);
-        post_for(p, TASK_USED, x);
+        if (!t->is_shared) post_for(p, TASK_USED, x);
+    } else if (t->is_shared) {
+        if (t->rc != CHIMERE_ENOMEM) forget_shared(p, x);
+        x->lost = true;
     } else if (t->rc != CHIMERE_ENOMEM) {
         if (!t->rc) post_for(p, TASK_REMOVE, x); /* the file contains other tokens */
         forget_file(p, x);
@@ -440,16 +575,46 @@ static void take_loaded(struct prefix *p, struct prefix_task *t) {
     release(p, x);
 }
 
+/* Remembers that the state of x is in the shared folder. */
+static bool know_shared(struct prefix *p, struct prefix_entry *x, const struct prefix_task *t) {
+    if (!x->shared) {
+        x->shared = mem_strdup(t->file);
+        if (!x->shared) return false;
+        p->n_shared++;
+    }
+    x->shared_bytes = t->n_bytes;
+    return true;
+}
+
 static void take_saved(struct prefix *p, struct prefix_task *t) {
     struct prefix_entry *x = t->entry;
     x->busy = false;
     p->n_saving--;
-    x->unsaved = t->rc != 0;
-    if (!t->rc) {
+    if (t->is_shared) {
+        if (t->rc || !know_shared(p, x, t)) give_up_save(p, x, true);
+    } else {
+        x->unsaved = t->rc != 0;
+    }
+    if (!t->rc && !t->is_shared) {
         x->id = t->id;
         memcpy(x->file, t->file, sizeof x->file);
         p->n_disk++;
     }
+    release(p, x);
+}
+
+static void take_looked(struct prefix *p, struct prefix_task *t) {
+    p->n_looked++;
+    if (!t->pos || p->n_shared >= MAX_DISK_ENTRIES) return;
+    struct node *n = reach(p, t->tokens, t->pos, t->scope);
+    struct prefix_entry *x = n ? entry_at(n) : NULL;
+    if (!x) {
+        prune(p, n);
+        return;
+    }
+    x->scope = t->scope;
+    x->lost = false;
+    know_shared(p, x, t);
     release(p, x);
 }
 
@@ -464,6 +629,7 @@ static void take_news(struct prefix *p) {
     for (struct prefix_task *t; (t = prefix_files_take(&p->files));) {
         if (t->kind == TASK_SAVE) take_saved(p, t);
         if (t->kind == TASK_LOAD) take_loaded(p, t);
+        if (t->kind == TASK_LOOK) take_looked(p, t);
         struct prefix_entry *x = t->kind == TASK_EVICTED ? find_file(p, t->file) : NULL;
         if (x) {
             forget_file(p, x);
@@ -474,14 +640,11 @@ static void take_news(struct prefix *p) {
 }
 
 bool prefix_settle(struct prefix *p) {
-    if (p->with_files) take_news(p);
+    if (p->files.is_open) take_news(p);
+    if (p->files.shared) publish(p);
     if (p->spilling) spill(p, SPILL_STEP_BYTES);
     keep_budget(p);
-    return p->spilling || (p->with_files && prefix_files_busy(&p->files));
-}
-
-void prefix_wait(struct prefix *p, int32_t ms) {
-    if (p->with_files) prefix_files_wait(&p->files, ms);
+    return p->spilling || (p->files.is_open && prefix_files_busy(&p->files));
 }
 
 void prefix_totals(const struct prefix *p, struct engine_totals *t) {
@@ -494,7 +657,9 @@ void prefix_totals(const struct prefix *p, struct engine_totals *t) {
 
 static int add_known(void *ud, const struct store_state *st) {
     struct prefix *p = ud;
-    if (st->n_tok < BLOCK || st->n_tok % BLOCK || strlen(st->file) >= PREFIX_FILE_NAME) return 0;
+    if (st->n_tok < BLOCK || st->n_tok % BLOCK ||
+        strlen(st->file) >= sizeof((struct prefix_entry *)0)->file)
+        return 0;
     if (p->n_disk >= MAX_DISK_ENTRIES) return 0;
     struct node *n = reach(p, st->tokens, st->n_tok, st->scope);
     struct prefix_entry *x = n ? entry_at(n) : NULL;
@@ -530,11 +695,10 @@ int prefix_new(struct prefix **out, struct lm *lm, const struct cache_params *c,
     uint64_t layout = hash_bytes(form, sizeof form, 0);
     p->seed = rng_process_seed();
     int rc = 0;
-    if (c->dir && c->store && c->disk_bytes) {
-        rc = prefix_files_open(&p->files, lm, c, layout, e);
-        p->with_files = !rc;
-        if (!rc) rc = store_state_list(c->store, layout, add_known, p, e);
-    }
+    bool has_own = c->dir && c->store && c->disk_bytes;
+    if (has_own || c->shared_dir)
+        rc = prefix_files_open(&p->files, lm, c, schedule, layout, grid, e);
+    if (!rc && has_own) rc = store_state_list(c->store, layout, add_known, p, e);
     if (rc) {
         prefix_free(p);
         return rc;
@@ -543,18 +707,22 @@ int prefix_new(struct prefix **out, struct lm *lm, const struct cache_params *c,
     return 0;
 }
 
+static void wait_for_files(struct prefix *p, int32_t ms) {
+    if (p->files.is_open) prefix_files_wait(&p->files, ms);
+}
+
 /* Saves the entries from which a conversation may continue. The most recently used is saved last, so that it is evicted
  * last. */
 static void save_all(struct prefix *p) {
-    while (p->with_files && prefix_settle(p)) prefix_wait(p, 100);
-    for (struct prefix_entry *x = p->oldest, *next; x && p->with_files; x = next) {
+    while (p->files.is_open && prefix_settle(p)) wait_for_files(p, 100);
+    for (struct prefix_entry *x = p->oldest, *next; x && p->files.dir; x = next) {
         next = x->newer;
         if (x->busy || !x->worth || x->id || !has_file_room(p, x)) continue;
         x->busy = true;
         p->spilling = x;
         spill(p, INT64_MAX / 2);
         while (prefix_files_busy(&p->files)) {
-            prefix_wait(p, 100);
+            wait_for_files(p, 100);
             take_news(p);
         }
     }
@@ -563,14 +731,12 @@ static void save_all(struct prefix *p) {
 void prefix_free(struct prefix *p) {
     if (!p) return;
     save_all(p);
-    if (p->with_files) {
-        prefix_files_close(&p->files);
-        p->with_files = false;
-    }
+    prefix_files_close(&p->files);
     for (int32_t i = 0; i < N_BUCKET; i++)
         for (struct node *n = p->buckets[i], *next; n; n = next) {
             next = n->next;
             if (n->entry) drop_mark(p, n->entry);
+            if (n->entry) forget_shared(p, n->entry);
             mem_free(n->entry);
             mem_free(n);
         }

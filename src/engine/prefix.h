@@ -13,8 +13,9 @@
  *                        memory budget exceeded (a thread writes): -------> file + row of the store
  *                        or dropped, if it does not deserve a file
  *
- * Only the engine's thread calls this. Files never block it: a separate thread writes and reads them. prefix_free saves
- * the checkpoints that deserve a file and have none. A prompt finds only states of its own scope. States computed with
+ * Only the engine's thread calls this. Files never block it: separate threads write and read them. prefix_free saves
+ * the checkpoints that deserve a file and have none. With a folder that servers share (prefix_shared.h), states from which
+ * conversations may continue are also saved there as soon as they exist, and prompts look there for longer ones. A prompt finds only states of its own scope. States computed with
  * LoRA adapters are kept in memory only. Files that are damaged or belong to another model are deleted, and the prompt
  * is evaluated instead. */
 #ifndef CHIMERE_ENGINE_PREFIX_H
@@ -35,6 +36,17 @@ void prefix_free(struct prefix *p);
  * adapters in use; only the scope if there are no adapters. */
 struct prefix_entry *prefix_find(struct prefix *p, const int32_t *tokens, int32_t n, uint64_t salt);
 int64_t prefix_pos(const struct prefix_entry *x);
+/* Looks for a longer state in the folder that servers share, if that may help; l is zero before the first call. Returns
+ * false while the prompt should wait for it, call again. Afterwards, prefix_find finds the state. scope: as in struct
+ * prefix_at. */
+struct prefix_lookup {
+    uint64_t number;
+    int64_t since_ns;
+};
+bool prefix_look(struct prefix *p, struct prefix_lookup *l, const int32_t *tokens, int32_t n,
+                 uint64_t salt, uint64_t scope);
+/* Reports how long the evaluation of prompt tokens took: reading a shared state must take less time. */
+void prefix_evaluated(struct prefix *p, int32_t n_tok, double ms);
 /* Loads the state to memory. 1: it is in memory. 0: it is being read, call again. CHIMERE_E*: it is lost, unpin x. */
 int prefix_fetch(struct prefix *p, struct prefix_entry *x);
 /* Sets seq to the state, making room first. Works for about `ms`. 1: done. 0: call again with first = false.
@@ -61,7 +73,6 @@ void prefix_finish(struct prefix *p, struct prefix_entry *began, struct prefix_e
 void prefix_make_room(struct prefix *p, int64_t n_ctx);
 /* Called once per step: applies the budgets and takes over the file thread's results. True: that thread is busy. */
 bool prefix_settle(struct prefix *p);
-void prefix_wait(struct prefix *p, int32_t ms); /* until the file thread has finished a task */
 void prefix_totals(const struct prefix *p, struct engine_totals *t);
 
 #endif

@@ -1,4 +1,4 @@
-/* prefix_file.c: the thread that moves states between memory and files.
+/* prefix_file.c: the threads that move states between memory and files.
  *
  * The order of operations makes a kill harmless. A file is complete (written under a temporary name, synced, renamed)
  * before its row exists, and a row is deleted before its file. A kill can therefore only leave a file without a row.
@@ -43,7 +43,7 @@ static void remove_state(struct prefix_files *f, int64_t id, const char *file) {
     else if (path_of(f, file, path)) fs_remove(path);
 }
 
-/* ---- on the file thread ---- */
+/* ---- on the file threads ---- */
 
 static void done(struct prefix_files *f, struct prefix_task *t) {
     pthread_mutex_lock(&f->lock);
@@ -119,21 +119,55 @@ static void load(struct prefix_files *f, struct prefix_task *t) {
     remove_state(f, t->id, t->file);
 }
 
+/* ---- the folder that servers share ---- */
+
+static void look(struct prefix_files *f, struct prefix_task *t) {
+    const struct prefix_shared_state x = {.tokens = t->tokens, .n = t->n_tok, .scope = t->scope};
+    struct prefix_shared_file found;
+    prefix_shared_find(f->shared, &x, t->pos, f->grid, &found);
+    t->pos = found.pos;
+    t->n_bytes = found.n_bytes;
+    memcpy(t->file, found.name, sizeof t->file);
+}
+
+static void load_shared(struct prefix_files *f, struct prefix_task *t) {
+    int64_t start = clock_ns();
+    t->rc = prefix_shared_load(f->shared, t->file, t->scope, &t->mark, &t->tokens, &t->n_tok);
+    t->ms = clock_ms_since(start);
+}
+
+static void save_shared(struct prefix_files *f, struct prefix_task *t) {
+    const struct prefix_shared_state x = {
+        .tokens = t->tokens, .n = t->n_tok, .scope = t->scope, .owner = t->owner};
+    struct prefix_shared_file file;
+    struct err e = {0};
+    t->rc = prefix_shared_save(f->shared, &x, t->mark, &file, &e);
+    t->n_bytes = file.n_bytes;
+    memcpy(t->file, file.name, sizeof t->file);
+    if (t->rc) log_warn("a state is not shared: %s", e.text);
+}
+
+static void run_task(struct prefix_files *f, struct prefix_task *t) {
+    if (t->kind == TASK_SAVE) t->is_shared ? save_shared(f, t) : save(f, t);
+    if (t->kind == TASK_LOAD) t->is_shared ? load_shared(f, t) : load(f, t);
+    if (t->kind == TASK_LOOK) look(f, t);
+    if (t->kind == TASK_USED) store_state_used(f->store, t->id, 0, NULL);
+    if (t->kind == TASK_REMOVE) remove_state(f, t->id, t->file);
+}
+
 static void *files_thread(void *arg) {
-    struct prefix_files *f = arg;
+    struct prefix_lane *l = arg;
+    struct prefix_files *f = l->files;
     pthread_mutex_lock(&f->lock);
     for (;;) {
-        while (!f->todo && !f->quit) pthread_cond_wait(&f->wake, &f->lock);
-        struct prefix_task *t = f->todo;
+        while (!l->todo && !f->quit) pthread_cond_wait(&l->wake, &f->lock);
+        struct prefix_task *t = l->todo;
         if (!t) break;
-        f->todo = t->next;
-        if (!f->todo) f->todo_last = NULL;
+        l->todo = t->next;
+        if (!l->todo) l->todo_last = NULL;
         pthread_mutex_unlock(&f->lock);
-        if (t->kind == TASK_SAVE) save(f, t);
-        if (t->kind == TASK_LOAD) load(f, t);
-        if (t->kind == TASK_USED) store_state_used(f->store, t->id, 0, NULL);
-        if (t->kind == TASK_REMOVE) remove_state(f, t->id, t->file);
-        bool saved = t->kind == TASK_SAVE && !t->rc;
+        run_task(f, t);
+        bool saved = t->kind == TASK_SAVE && !t->rc && !t->is_shared;
         uint64_t owner = t->owner;
         done(f, t);
         if (saved) keep_budget(f, owner);
@@ -146,13 +180,16 @@ static void *files_thread(void *arg) {
 /* ---- called by the engine's thread ---- */
 
 void prefix_files_post(struct prefix_files *f, struct prefix_task *t) {
+    struct prefix_lane *l = &f->lanes[!t->is_shared          ? LANE_OWN
+                                      : t->kind == TASK_SAVE ? LANE_WRITE
+                                                             : LANE_READ];
     pthread_mutex_lock(&f->lock);
     t->next = NULL;
-    if (f->todo_last) f->todo_last->next = t;
-    else f->todo = t;
-    f->todo_last = t;
+    if (l->todo_last) l->todo_last->next = t;
+    else l->todo = t;
+    l->todo_last = t;
     f->n_open++;
-    pthread_cond_signal(&f->wake);
+    pthread_cond_signal(&l->wake);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -196,38 +233,55 @@ static void remove_orphans(struct prefix_files *f) {
     fs_close(d);
 }
 
-int prefix_files_open(struct prefix_files *f, struct lm *lm, const struct cache_params *c,
-                      uint64_t layout, struct err *e) {
-    *f = (struct prefix_files){.lm = lm,
-                               .store = c->store,
-                               .layout = layout,
-                               .disk_bytes = c->disk_bytes,
-                               .owner_disk_bytes = c->owner_disk_bytes};
+static int open_own(struct prefix_files *f, const struct cache_params *c, struct err *e) {
     int rc = file_mkdirs(c->dir, e);
     if (rc) return rc;
     f->dir = mem_strdup(c->dir);
     if (!f->dir) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     remove_orphans(f);
+    return 0;
+}
+
+int prefix_files_open(struct prefix_files *f, struct lm *lm, const struct cache_params *c,
+                      uint64_t schedule, uint64_t layout, int32_t grid, struct err *e) {
+    *f = (struct prefix_files){.lm = lm,
+                               .store = c->store,
+                               .layout = layout,
+                               .grid = grid,
+                               .disk_bytes = c->disk_bytes,
+                               .owner_disk_bytes = c->owner_disk_bytes};
     pthread_mutex_init(&f->lock, NULL);
-    pthread_cond_init(&f->wake, NULL);
     thread_cond_init(&f->done_wake);
-    f->running = pthread_create(&f->thread, NULL, files_thread, f) == 0;
-    if (f->running) return 0;
-    prefix_files_close(f);
-    return err_set(e, CHIMERE_ENOMEM, "cannot start the thread of saved states");
+    for (int i = 0; i < LANE_N; i++) {
+        f->lanes[i].files = f;
+        pthread_cond_init(&f->lanes[i].wake, NULL);
+    }
+    f->is_open = true;
+    int rc = c->dir && c->store && c->disk_bytes ? open_own(f, c, e) : 0;
+    if (!rc && c->shared_dir) rc = prefix_shared_open(&f->shared, lm, c, schedule, e);
+    for (int i = 0; !rc && i < LANE_N; i++) {
+        struct prefix_lane *l = &f->lanes[i];
+        if (i == LANE_OWN ? !f->dir : !f->shared) continue;
+        l->running = pthread_create(&l->thread, NULL, files_thread, l) == 0;
+        if (!l->running) rc = err_set(e, CHIMERE_ENOMEM, "cannot start the thread of saved states");
+    }
+    if (rc) prefix_files_close(f);
+    return rc;
 }
 
 void prefix_files_close(struct prefix_files *f) {
-    if (!f->dir) return;
+    if (!f->is_open) return;
     pthread_mutex_lock(&f->lock);
     f->quit = true;
-    pthread_cond_signal(&f->wake);
+    for (int i = 0; i < LANE_N; i++) pthread_cond_signal(&f->lanes[i].wake);
     pthread_mutex_unlock(&f->lock);
-    if (f->running) pthread_join(f->thread, NULL);
+    for (int i = 0; i < LANE_N; i++)
+        if (f->lanes[i].running) pthread_join(f->lanes[i].thread, NULL);
     for (struct prefix_task *t; (t = prefix_files_take(f));) prefix_task_free(f, t);
+    for (int i = 0; i < LANE_N; i++) pthread_cond_destroy(&f->lanes[i].wake);
     pthread_mutex_destroy(&f->lock);
-    pthread_cond_destroy(&f->wake);
     pthread_cond_destroy(&f->done_wake);
+    prefix_shared_close(f->shared);
     mem_free(f->dir);
-    f->dir = NULL;
+    *f = (struct prefix_files){.dir = NULL};
 }

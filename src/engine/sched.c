@@ -570,6 +570,9 @@ static void after_prefill(struct sched *s, struct active *a, const struct batch_
     if (!a->decode_ns) {
         a->decode_ns = clock_ns();
         j->stats.prefill_ms = (double)(a->decode_ns - a->start_ns) * 1e-6;
+        if (a->prefill_ns)
+            prefix_evaluated(s->prefix, a->n_prompt - a->n_reused,
+                             (double)(a->decode_ns - a->prefill_ns) * 1e-6);
     }
     a->phase = PHASE_DECODE;
     team_evaluated(j);

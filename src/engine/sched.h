@@ -43,6 +43,9 @@ struct active {
     /* the checkpoint to continue from; pinned while it is read and restored */
     struct prefix_entry *hit;
     bool is_partial; /* seq contains part of hit */
+    struct prefix_lookup look;
+    int64_t prefill_ns; /* when the evaluation of the prompt began, after n_reused tokens */
+    int32_t n_reused;
     /* other jobs wait for its state before the last token of the prompt */
     bool has_twins;
     bool keep_end; /* copied from the job */

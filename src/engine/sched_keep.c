@@ -24,6 +24,7 @@ int sched_open_cache(struct sched *s, struct err *e) {
     if (!s->lm->ops->marks || !s->p.cache.ram_bytes || !s->grid) return 0;
     struct cache_params c = s->p.cache;
     c.dir = s->state_dir;
+    s->p.cache.shared_dir = NULL; /* borrowed for this call */
     return prefix_new(&s->prefix, s->lm, &c, s->p.deterministic ? (uint64_t)s->p.n_chunk : 0,
                       s->grid, e);
 }
@@ -84,6 +85,8 @@ static uint64_t salt_of(const struct active *a) {
 static void begin_prefill(struct sched *s, struct active *a) {
     a->phase = PHASE_PREFILL;
     if (!a->is_kept) return;
+    a->prefill_ns = clock_ns();
+    a->n_reused = a->n_prefilled;
     plan_stops(s, a);
     a->kept_pos = a->n_prefilled;
 }
@@ -157,6 +160,10 @@ static bool waits(struct sched *s, const struct active *a, int64_t pos) {
 
 /* Looks for a state of the job's prefix until one is restored, one is being read or evaluated, or none is left. */
 static void seek(struct sched *s, struct active *a) {
+    if (!prefix_look(s->prefix, &a->look, a->prompt, a->n_prompt, a->salt, a->job_scope)) {
+        a->phase = PHASE_LOAD;
+        return;
+    }
     for (;;) {
         bool is_new = !a->hit;
         if (is_new) a->hit = prefix_find(s->prefix, a->prompt, a->n_prompt, a->salt);

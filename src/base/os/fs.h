@@ -26,6 +26,7 @@ static inline bool fs_is_folder(const char *path) {
 int fs_remove(const char *path); /* removes a file */
 int fs_make_private(FILE *f);    /* only the owner may read and write it */
 int fs_touch(const char *path);  /* creates an empty private file if it does not exist */
+int fs_use(const char *path); /* sets the time of an existing file to now; does not follow links */
 bool fs_can_run(const char *path);
 int fs_remove_folder(const char *path); /* removes an empty folder */
 

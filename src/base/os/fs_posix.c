@@ -53,6 +53,8 @@ int fs_touch(const char *path) {
     return fd < 0 ? -1 : close(fd);
 }
 
+int fs_use(const char *path) { return utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW); }
+
 bool fs_can_run(const char *path) { return !access(path, X_OK); }
 
 int fs_lock(const char *path) {

@@ -75,6 +75,20 @@ int fs_touch(const char *path) {
     return fd < 0 ? -1 : close(fd);
 }
 
+int fs_use(const char *path) {
+    wchar_t wide[WIN_PATH];
+    FILETIME now;
+    if (!win_wide(path, wide)) return -1;
+    HANDLE h = CreateFileW(wide, FILE_WRITE_ATTRIBUTES,
+                           FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
+                           OPEN_EXISTING, FILE_FLAG_OPEN_REPARSE_POINT, NULL);
+    GetSystemTimeAsFileTime(&now);
+    bool ok = h != INVALID_HANDLE_VALUE && SetFileTime(h, NULL, NULL, &now);
+    if (!ok) win_errno();
+    if (h != INVALID_HANDLE_VALUE) CloseHandle(h);
+    return ok ? 0 : -1;
+}
+
 bool fs_can_run(const char *path) {
     size_t n = strlen(path);
     return n > 4 && _stricmp(path + n - 4, ".exe") == 0 && !access(path, F_OK);

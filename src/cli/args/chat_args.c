@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
@@ -45,6 +46,23 @@ static void take_draft(const struct cfg *c, struct engine_params *p) {
     p->n_draft_max = n < STEP_MAX_TOK ? (int32_t)n : STEP_MAX_TOK - 1;
 }
 
+/* Returns a hash of this program: a state continues bit for bit only in an equal one. */
+static uint64_t hash_program(void) {
+    char path[4096];
+    struct file_map map;
+    if (file_program(path, sizeof path, NULL) || file_map(&map, path, NULL)) return 0;
+    uint64_t h = hash_bytes(map.data, map.size, 0);
+    file_unmap(&map);
+    return h;
+}
+
+static void take_shared(const struct cfg *c, struct cache_params *p) {
+    p->shared_dir = cfg_str(c, "shared-states");
+    p->shared_bytes = cfg_bytes(c, "shared-disk");
+    p->shared_owner_bytes = cfg_bytes(c, "shared-quota");
+    if (p->shared_dir) p->shared_build = hash_program();
+}
+
 void chat_rig_how(const struct cfg *c, int32_t n_seq, struct load_params *p) {
     load_defaults(p);
     p->n_thread = (int32_t)cfg_int(c, "threads");
@@ -70,6 +88,7 @@ void chat_rig_how(const struct cfg *c, int32_t n_seq, struct load_params *p) {
     p->plan.engine.cache.ram_bytes = cfg_bytes(c, "prompt-cache");
     p->plan.engine.cache.disk_bytes = cfg_bytes(c, "state-disk");
     p->plan.engine.cache.owner_disk_bytes = cfg_bytes(c, "state-quota");
+    if (cfg_has(c, "shared-states")) take_shared(c, &p->plan.engine.cache);
     p->no_fit = !cfg_bool(c, "fit");
     p->n_lora = cfg_list(c, "lora", &p->loras);
     if (cfg_has(c, "gpu-layers")) take_llama(c, p);

@@ -1,9 +1,12 @@
 /* lm_model.c: an implementation of lm.h for a loaded model. */
+#include <string.h>
+
 #include "base/hash.h"
 #include "base/mem.h"
 #include "engine/draft/drafter.h"
 #include "engine/lm.h"
 #include "engine/draft/spec.h"
+#include "kernels/cpu/cpu.h"
 #include "model/seq/checkpoint.h"
 
 struct loaded {
@@ -152,6 +155,11 @@ uint64_t lm_layout(const struct model *m, const struct seq_pool *pool,
     return hash_bytes(form, sizeof form, 0);
 }
 
+uint64_t lm_device(const struct dev *d, int32_t n) {
+    const char *name = d->ops->name, *isa = strcmp(name, "cpu") ? "" : cpu_isa_name(d);
+    return hash_bytes(isa, strlen(isa), hash_bytes(name, strlen(name), (uint64_t)n));
+}
+
 int lm_open_model(struct lm **out, struct model *m, const struct engine_params *p, struct err *e) {
     *out = NULL;
     struct loaded *x = mem_zalloc(sizeof *x);
@@ -168,6 +176,7 @@ int lm_open_model(struct lm **out, struct model *m, const struct engine_params *
         x->lm.checkpoint_bytes = checkpoint_state_bytes(x->pool);
         x->lm.layout = lm_layout(m, x->pool, p);
         x->lm.lends = !m->dev->ops->is_host && seq_pool_lends(x->pool);
+        x->lm.device = lm_device(m->dev, 1);
     }
     if (!rc) rc = forward_new(&x->f, m, x->pool, p->n_batch, lm_n_out_max(p), e);
     const struct drafter_params draft = {.m = m,
