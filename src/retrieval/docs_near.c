@@ -1,5 +1,5 @@
-/* docs_near.c: nearest passages. The vectors of a collection are read from the store once per version and kept in
- * memory (engram/vec.h). */
+/* docs_near.c: nearest passages. The store searches them if it can (store/server/doc_near.h). Otherwise, the vectors of a
+ * collection are read from the store once per version and kept in memory (engram/vec.h). */
 #include <string.h>
 
 #include "base/clock.h"
@@ -7,6 +7,7 @@
 #include "engram/vec.h"
 #include "retrieval/docs_impl.h"
 #include "store/doc.h"
+#include "store/server/doc_near.h"
 
 void docs_near_fini(struct docs_near *n) {
     engram_vec_free(n->vec);
@@ -75,8 +76,29 @@ static struct docs_near *place(struct docs *d, const char *collection) {
     return best;
 }
 
+struct found {
+    int64_t *ids;
+    float *cosines;
+    int32_t n;
+};
+
+static int take_found(void *ud, const struct store_chunk *c) {
+    struct found *f = ud;
+    f->ids[f->n] = c->id;
+    f->cosines[f->n++] = (float)c->score;
+    return 0;
+}
+
 int32_t docs_nearest(struct docs *d, const char *collection, const float *query, int32_t k,
                      int64_t *ids, float *cosines, struct err *e) {
+    const struct store_doc_query q = {.scope = collection,
+                                      .embedder = docs_embedder(d),
+                                      .query = query,
+                                      .n_dim = docs_n_vec(d),
+                                      .k = k};
+    struct found f = {.ids = ids, .cosines = cosines};
+    int got = store_doc_nearest(d->store, &q, take_found, &f, e);
+    if (got != CHIMERE_EUNSUPPORTED) return got ? got : f.n;
     int64_t version = store_doc_version(d->store, e);
     if (version < 0) return (int32_t)version;
     pthread_mutex_lock(&d->near_lock);

@@ -23,6 +23,7 @@ struct store {
     char *path;                 /* owned; for messages; an address has no password */
     struct sql_stmt *stmt[Q_N]; /* owned; NULL before the first use */
     pthread_mutex_t lock;       /* protects db, statements and led */
+    bool has_vectors;           /* the server searches vectors (server/doc_near.h) */
     uint64_t
         led; /* the connection on which this process took the lead (server/lead.h); 0: it does not lead */
 };

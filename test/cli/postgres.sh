@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154
 # A server of PostgreSQL for tests over one, sourced after lib.sh: `started` starts it, and its socket is in $work/db. The
-# processes in pids end with the test.
-bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)
+# processes in pids end with the test. PGBIN: the folder of its programs (default: the newest of the distribution).
+bin=${PGBIN:-$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)}
 [ -x "$bin/initdb" ] || {
     echo "skip: postgres: no server; script/setup --test installs it"
     exit 77

@@ -1,4 +1,4 @@
-/* test_shared.c: what several processes do with one store: who leads, whose jobs were interrupted. The store is a file, or
+/* test_shared.c: what several processes do with one store: who leads, whose jobs were interrupted, which passages are near. The store is a file, or
  * the server of CHIMERE_TEST_STORE. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -6,8 +6,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <math.h>
+
 #include "base/os/os.h"
+#include "base/rng.h"
 #include "scratch.h"
+#include "store/server/doc_near.h"
+#include "store/doc_scope.h"
 #include "store/job.h"
 #include "store/server/lead.h"
 #include "store/sql/sql_impl.h"
@@ -114,9 +119,100 @@ static void jobs_of_processes_that_ended_are_interrupted(void **state) {
     store_close(s);
 }
 
+/* ---- vectors ---- */
+
+enum { N_DIM = 24, N_DOC = 300, N_NEAR = 10 };
+
+struct near {
+    const float *query;
+    int64_t ids[N_DOC];
+    double scores[N_DOC];
+    int n;
+};
+
+static int take_near(void *ud, const struct store_chunk *c) {
+    struct near *n = ud;
+    n->ids[n->n] = c->id;
+    n->scores[n->n++] = c->score;
+    return 0;
+}
+
+/* Brute force: keeps the best, in order. */
+static int compare_near(void *ud, const struct store_chunk *c) {
+    struct near *n = ud;
+    double score = 0;
+    if (c->n_vec != N_DIM || isinf(c->vec[0])) return 0;
+    for (int i = 0; i < N_DIM; i++) score += (double)c->vec[i] * (double)n->query[i];
+    int at = n->n++;
+    for (; at > 0 && n->scores[at - 1] < score; at--) {
+        n->ids[at] = n->ids[at - 1];
+        n->scores[at] = n->scores[at - 1];
+    }
+    n->ids[at] = c->id;
+    n->scores[at] = score;
+    return 0;
+}
+
+static void unit_vector(struct rng *r, float *v) {
+    double square = 0;
+    for (int i = 0; i < N_DIM; i++) {
+        v[i] = (float)((double)rng_below(r, 2000001) * 1e-6 - 1);
+        square += (double)v[i] * (double)v[i];
+    }
+    for (int i = 0; i < N_DIM; i++) v[i] = (float)((double)v[i] / sqrt(square));
+}
+
+static void nearest_passages_are_those_of_brute_force(void **state) {
+    static const char *const owners[] = {NULL, "key-a", "key-b"};
+    char scope[STORE_DOC_SCOPE_BYTES], path[16];
+    float v[N_DIM], bad[2] = {1, 2}, infinite[N_DIM] = {INFINITY};
+    struct err e = {0};
+    struct rng r;
+    (void)state;
+    struct store *s = open_ok(fresh("near"));
+    rng_seed(&r, 5);
+    for (int i = 0; i < N_DOC; i++) {
+        unit_vector(&r, v);
+        snprintf(path, sizeof path, "%d", i);
+        struct store_doc d = {.collection = "all", .path = path, .embedder = i % 7 ? 9 : 8};
+        struct store_chunk c = {.text = "t", .heading = "", .vec = v, .n_vec = N_DIM};
+        if (i % 50 == 49) c.vec = bad, c.n_vec = 2; /* damaged, or of another model */
+        if (i % 50 == 48) c.vec = infinite;
+        if (i % 50 == 47) c.vec = NULL, c.n_vec = 0;
+        if (i % 3) {
+            assert_int_equal(store_doc_scope(owners[i % 3], "my:x", scope, &e), 0);
+            d.collection = scope;
+        }
+        if (store_doc_put(s, &d, &c, 1, &e)) fail_msg("%s", e.text);
+    }
+    bool can = getenv("CHIMERE_TEST_VECTORS") != NULL;
+    for (int i = 0; i < 30; i++) {
+        unit_vector(&r, v);
+        assert_int_equal(
+            store_doc_scope(i % 2 ? "key-a" : "key-b", i % 3 ? NULL : "my:x", scope, &e), 0);
+        struct near got = {.query = v}, want = {.query = v};
+        const struct store_doc_query q = {.scope = i % 5 ? scope : NULL,
+                                          .embedder = i % 2 ? 9 : 8,
+                                          .query = v,
+                                          .n_dim = N_DIM,
+                                          .k = N_NEAR};
+        int rc = store_doc_nearest(s, &q, take_near, &got, &e);
+        assert_int_equal(rc, can ? 0 : CHIMERE_EUNSUPPORTED);
+        if (!can) break;
+        assert_int_equal(store_doc_vectors(s, q.scope, q.embedder, compare_near, &want, &e), 0);
+        assert_int_equal(got.n, want.n < N_NEAR ? want.n : N_NEAR);
+        for (int k = 0; k < got.n; k++) {
+            assert_int_equal(got.ids[k], want.ids[k]);
+            assert_float_equal(got.scores[k], want.scores[k], 1e-6);
+        }
+    }
+    store_close(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_process_leads_at_a_time),
+        cmocka_unit_test(nearest_passages_are_those_of_brute_force),
         cmocka_unit_test(jobs_of_processes_that_ended_are_interrupted),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

@@ -120,6 +120,46 @@ static int read_version(struct store *s, int64_t *v, struct err *e) {
     return code;
 }
 
+/* A vector of pgvector from the bytes of one: floats, smallest byte first. One with a value that is not finite is no vector. */
+static const char vectors[] =
+    "SET LOCAL statement_timeout = 0;" /* a table with many passages is written once */
+    "CREATE OR REPLACE FUNCTION chimere_vector(b BYTEA) RETURNS vector LANGUAGE sql IMMUTABLE "
+    "STRICT"
+    " SET search_path FROM CURRENT AS 'SELECT CASE WHEN bool_and(e < 255) THEN CAST(array_agg("
+    "CAST((1 - 2 * s) * CASE e WHEN 255 THEN 0 WHEN 0 THEN m * power(2::FLOAT8, -149)"
+    " ELSE (m + 8388608) * power(2::FLOAT8, e - 150) END AS REAL) ORDER BY i) AS vector) END FROM"
+    " (SELECT i, b3 >> 7 AS s, ((b3 & 127) << 1) | (b2 >> 7) AS e, ((b2 & 127) << 16) | (b1 << 8) "
+    "| b0 AS m"
+    " FROM (SELECT i, get_byte(b, i) AS b0, get_byte(b, i + 1) AS b1, get_byte(b, i + 2) AS b2,"
+    " get_byte(b, i + 3) AS b3 FROM generate_series(0, length(b) - 4, 4) AS i) AS bytes) AS parts';"
+    "ALTER TABLE doc_chunks ADD COLUMN IF NOT EXISTS near vector"
+    "  GENERATED ALWAYS AS (chimere_vector(vec)) STORED";
+
+static int64_t count(struct store *s, const char *sql) {
+    struct sql_stmt *st = NULL;
+    int rc = sql_prepare(s, sql, &st);
+    if (rc == SQL_OK) rc = sql_step(st);
+    int64_t n = rc == SQL_ROW ? sql_int64(st, 0) : 0;
+    sql_finalize(st);
+    return n;
+}
+
+/* Sets s->has_vectors if the server has pgvector. Without it, or without the right to use it, vectors are searched in
+ * memory. Databases in which another role created the extension are served too. */
+static void open_vectors(struct store *s) {
+    static const char available[] =
+        "SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'";
+    static const char column[] = "SELECT count(*) FROM pg_attribute WHERE attrelid ="
+                                 " CAST('doc_chunks' AS regclass) AND attname = 'near'";
+    if (!count(s, available)) return;
+    sql_exec(s, "CREATE EXTENSION IF NOT EXISTS vector");
+    sql_exec(s, SQL_POSTGRES_PATH);
+    s->has_vectors = count(s, column) > 0;
+    if (s->has_vectors || sql_exec(s, "BEGIN IMMEDIATE") != SQL_OK) return;
+    s->has_vectors = sql_exec(s, vectors) == SQL_OK && sql_exec(s, "COMMIT") == SQL_OK;
+    if (!s->has_vectors) sql_exec(s, "ROLLBACK");
+}
+
 /* Applies all migrations in one transaction under a lock, so that replicas that start together do not see a
  * partial schema. */
 int store_migrate_server(struct store *s, struct err *e) {
@@ -140,5 +180,6 @@ int store_migrate_server(struct store *s, struct err *e) {
     }
     if (!rc) rc = run(s, "COMMIT", "end a migration", e);
     if (rc) sql_exec(s, "ROLLBACK");
+    else open_vectors(s);
     return rc;
 }

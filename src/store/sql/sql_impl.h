@@ -39,6 +39,12 @@ struct sql_ops {
 
 extern const struct sql_ops sql_sqlite_ops, sql_postgres_ops;
 
+/* Lets a connection find the extension pgvector, in whichever schema it is. */
+#define SQL_POSTGRES_PATH                                                                          \
+    "SELECT set_config('search_path', concat_ws(', ', current_setting('search_path'),"             \
+    " (SELECT quote_ident(n.nspname) FROM pg_extension x JOIN pg_namespace n"                      \
+    " ON n.oid = x.extnamespace WHERE x.extname = 'vector')), false)"
+
 /* Each sets s->ops and the driver's own members. sql_sqlite.c: path as in store_open. sql_postgres.c: url of a
  * server. */
 int sql_sqlite_open(struct store *s, const char *path, struct err *e);

@@ -402,6 +402,7 @@ static int greet(struct store *s) {
     store_process_name(s, name);
     snprintf(sql, sizeof sql, "SELECT pg_advisory_lock_shared(4849997, hashtext('%s'))", name);
     if (!rc) rc = exec(s, sql);
+    if (!rc) rc = exec(s, SQL_POSTGRES_PATH);
     g->is_down = rc != 0;
     return rc;
 }
