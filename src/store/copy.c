@@ -23,6 +23,7 @@ static const struct table {
      true},
     {"doc_chunks", "id, file, from_byte, to_byte, page, line, vec", "iiiiiib", true},
     {"doc_fts", "rowid, title, heading, body", "ittt", false},
+    {"doc_roots", "collection, path, is_excluded", "tti", false},
     {"odo_decisions", "id, at_ms, route, how, pipeline, mode, ms, failed, record", "iittttdit",
      true},
     {"examples", "id, domain, question, answer, source, score, at_ms, embedder, vec", "ittttdiib",

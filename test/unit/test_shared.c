@@ -13,6 +13,8 @@
 #include "scratch.h"
 #include "store/server/doc_near.h"
 #include "store/doc_scope.h"
+#include "store/copy.h"
+#include "store/doc_root.h"
 #include "store/job.h"
 #include "store/server/lead.h"
 #include "store/sql/sql_impl.h"
@@ -209,10 +211,35 @@ static void nearest_passages_are_those_of_brute_force(void **state) {
     store_close(s);
 }
 
+static int see_root(void *ud, const struct store_doc_root *r) {
+    strncat(ud, r->path, 20);
+    strncat(ud, r->is_excluded ? "! " : " ", 3);
+    return 0;
+}
+
+/* Without them, new files of these folders would not be found after a move to a server. */
+static void the_folders_of_documents_are_copied(void **state) {
+    const struct store_doc_root roots[] = {
+        {.collection = "c", .path = "/a"},
+        {.collection = "c", .path = "/a/b", .is_excluded = true}};
+    struct err e = {0};
+    char seen[64] = "", place[1024];
+    (void)state;
+    snprintf(place, sizeof place, "%s", fresh("roots"));
+    struct store *from = open_ok(place), *to = open_ok(fresh("roots_copy"));
+    for (int i = 0; i < 2; i++) assert_int_equal(store_doc_root_put(from, &roots[i], &e), 0);
+    assert_int_equal(store_copy(from, to, &e), 2);
+    assert_int_equal(store_doc_root_list(to, "c", see_root, seen, &e), 0);
+    assert_string_equal(seen, "/a /a/b! ");
+    store_close(from);
+    store_close(to);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_process_leads_at_a_time),
         cmocka_unit_test(nearest_passages_are_those_of_brute_force),
+        cmocka_unit_test(the_folders_of_documents_are_copied),
         cmocka_unit_test(jobs_of_processes_that_ended_are_interrupted),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
