@@ -19,6 +19,7 @@ import yaml
 root, version = sys.argv[1:]
 base = yaml.safe_load(open(f"{root}/deploy/compose.yaml"))
 more = yaml.safe_load(open(f"{root}/deploy/compose.postgres.yaml"))
+scorer = yaml.safe_load(open(f"{root}/deploy/compose.scorer.yaml"))
 
 
 def merge(a, b):
@@ -34,12 +35,14 @@ uid = re.search(r"^USER (\d+):\d+$", recipe, re.M)
 assert uid and int(uid[1]) > 0, "the image runs as root"
 assert re.search(r"^ENTRYPOINT \[\"chimere\"\]$", recipe, re.M), "entry point"
 commands = [json.loads(re.search(r"^CMD (\[.*\])$", recipe, re.M)[1])]
-for name, whole in (("compose.yaml", base), ("compose.postgres.yaml", merge(base, more))):
+environments = [{}]
+for name, whole in (("compose.yaml", base), ("compose.postgres.yaml", merge(base, more)),
+                    ("compose.scorer.yaml", merge(base, scorer)), ("all", merge(merge(base, more), scorer))):
     for service, row in whole["services"].items():
         for secret in row.get("secrets", []):
             assert secret in whole["secrets"], (name, secret)
         for volume in row.get("volumes", []):
-            assert volume.split(":")[0] in whole["volumes"], (name, volume)
+            assert volume.split(":")[0] in whole["volumes"] or re.fullmatch(r"\./\w+:/\w+:ro", volume), (name, volume)
         for other in row.get("depends_on", {}):
             assert whole["services"][other]["healthcheck"], (name, other)
         for port in row.get("ports", []):
@@ -50,15 +53,27 @@ for name, whole in (("compose.yaml", base), ("compose.postgres.yaml", merge(base
     used = {w.rsplit("/", 1)[1] for w in row["command"] if w.startswith("/run/secrets/")}
     assert used <= set(row["secrets"]), (name, used)
     commands.append(row["command"])
+    environments.append(row.get("environment", {}))
+    mounts = [v.split(":")[1] + "/" for v in row["volumes"]]
+    assert all(any(v.startswith(m) for m in mounts) for v in environments[-1].values()), (name, environments[-1])
 json.dump(commands, open("commands.json", "w"))
+json.dump(environments, open("environments.json", "w"))
 PY
-for n in 0 1 2; do
+mkdir models
+cp "$(dirname "$CHIMERE")/chimere-nano.gguf" models/scorer.gguf # --check looks at the file, not at what it was trained for
+for n in 0 1 2 3 4; do
+    mapfile -t settings < <(python3 -c '
+import json, sys
+for name, value in json.load(open("environments.json"))[int(sys.argv[1])].items():
+    print(name + "=" + value.replace("/models/", "./models/"))' $n)
     mapfile -t words < <(python3 -c '
 import json, sys
 for word in json.load(open("commands.json"))[int(sys.argv[1])]:
     print(word.replace("/run/secrets/", "./").replace("/var/lib/chimere", "./state"))' $n)
-    "$CHIMERE" "${words[@]}" --check -m nano --ctx 256 >out 2>err || fail "command $n: ${words[*]}: $(cat err)"
+    env "${settings[@]}" "$CHIMERE" "${words[@]}" --check -m nano --ctx 256 >out 2>err || fail "command $n: ${words[*]}: $(cat err)"
     grep -q '^the configuration is valid' out || fail "command $n: $(cat out err)"
 done
+mv models/scorer.gguf elsewhere.gguf
+refuses 1 'models/scorer.gguf' env "${settings[@]}" "$CHIMERE" "${words[@]}" --check -m nano --ctx 256
 refuses 2 'unknown option' "$CHIMERE" "${words[@]}" --check --portt 1
 echo "compose: ok"
