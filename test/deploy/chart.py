@@ -182,7 +182,7 @@ def check_config(where, objects, chimere):
     """The server accepts its configuration, but for files that only the cluster has."""
     config = next(o["data"] for o in objects if o["kind"] == "ConfigMap" and "config.yaml" in o["data"])["config.yaml"]
     options = yaml.safe_load(config)
-    for name in ("model", "api-key", "tls-cert", "tls-key", "state-dir", "device", "also", "models-dir"):
+    for name in ("model", "api-key", "tls-cert", "tls-key", "state-dir", "shared-states", "device", "also", "models-dir"):
         options.pop(name, None)
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as f:
         yaml.safe_dump(options, f)

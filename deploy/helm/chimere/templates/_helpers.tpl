@@ -116,6 +116,7 @@ nano
 {{- if hasPrefix "hf:" .Values.model.uri }}{{ $_ := set $c "models-dir" "/models" }}{{ end -}}
 {{- if .Values.gpu.enabled }}{{ $_ := set $c "device" "cuda" }}{{ end -}}
 {{- if .Values.apiKeys.existingSecret }}{{ $_ := set $c "api-key" (printf "/etc/chimere-keys/%s" .Values.apiKeys.key) }}{{ end -}}
+{{- if .Values.persistence.states.enabled }}{{ $_ := set $c "shared-states" "/var/lib/chimere-states" }}{{ end -}}
 {{- if .Values.tls.existingSecret }}{{ $_ := set $c "tls-cert" "/etc/chimere-tls/tls.crt" }}{{ $_ := set $c "tls-key" "/etc/chimere-tls/tls.key" }}{{ end -}}
 {{- if .Values.metrics.open }}{{ $_ := set $c "metrics-open" true }}{{ end -}}
 {{- if ne .Values.metrics.compat "none" }}{{ $_ := set $c "metrics-compat" .Values.metrics.compat }}{{ end -}}
@@ -140,6 +141,10 @@ nano
   persistentVolumeClaim: {claimName: {{ default (printf "%s-store" (include "chimere.fullname" .)) .Values.persistence.store.existingClaim }}}
 {{- else }}
   emptyDir: {sizeLimit: 20Gi}
+{{- end }}
+{{- if .Values.persistence.states.enabled }}
+- name: states
+  persistentVolumeClaim: {claimName: {{ default (printf "%s-states" (include "chimere.fullname" .)) .Values.persistence.states.existingClaim }}}
 {{- end }}
 {{- if hasPrefix "pvc://" .Values.model.uri }}
 - name: models
@@ -168,6 +173,9 @@ nano
 - {name: config, mountPath: /etc/chimere, readOnly: true}
 - {name: tmp, mountPath: /tmp}
 - {name: store, mountPath: /var/lib/chimere}
+{{- if .Values.persistence.states.enabled }}
+- {name: states, mountPath: /var/lib/chimere-states}
+{{- end }}
 {{- if include "chimere.isMounted" . }}
 - name: models
   mountPath: /models
