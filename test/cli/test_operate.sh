@@ -20,6 +20,11 @@ refuses 1 'cut.gguf' check -m cut.gguf
 refuses 2 'host: expected an address' check --host example.org
 refuses 2 'unknown option' check --portt 1
 refuses 2 '--tls-cert and --tls-key belong together' check --tls-cert x
+if [ ! -e /dev/nvidiactl ]; then # a GPU is requested and there is none: nothing listens, and the end of the log says why
+    refuses 1 'gpu: ' "$CHIMERE" serve -q -m nano --port 0 --device cuda
+    ! grep -q 'http://' out || fail "it listens without the GPU that was requested: $(cat out)"
+    tail -n 2 err | grep -q 'gpu: ' || fail "the last lines do not say why: $(cat err)"
+fi
 printf 'short\n' >keys
 chmod 600 keys
 refuses 2 'api keys: line 1: expected 8 to 512 characters' check --api-key keys
