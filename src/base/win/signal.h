@@ -17,10 +17,10 @@ int sigaction(int number, const struct sigaction *act, struct sigaction *old);
 /* Ctrl-C of a blocked SIGINT is kept for sigwait. */
 int win_sigmask(int how, const sigset_t *set, sigset_t *old);
 int sigwait(const sigset_t *set, int *got);
-int win_raise(int number); /* ends a sigwait */
 #undef pthread_sigmask
 #define pthread_sigmask win_sigmask
+/* Ends a sigwait, of whatever thread. pthread.h, which includes this file first, declares it. */
 #undef pthread_kill
-#define pthread_kill(thread, number) ((void)(thread), win_raise(number))
+#define pthread_kill win_kill
 
 #endif

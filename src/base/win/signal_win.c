@@ -2,6 +2,7 @@
  * the waiting thread has ended it, because Windows kills a program whose handler returns. */
 #include <signal.h>
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <windows.h>
@@ -36,7 +37,8 @@ int win_sigmask(int how, const sigset_t *set, sigset_t *old) {
     return 0;
 }
 
-int win_raise(int number) {
+int pthread_kill(pthread_t thread, int number) {
+    (void)thread;
     atomic_store(&pending, number);
     return SetEvent(event) ? 0 : -1;
 }
