@@ -50,11 +50,11 @@ static bool is_public6(const uint8_t ip[16]) {
 
 bool address_is_public(const struct sockaddr *a, socklen_t n) {
     uint8_t ip[16];
-    if (a->sa_family == AF_INET && n >= sizeof(struct sockaddr_in)) {
+    if (a->sa_family == AF_INET && n >= (socklen_t)sizeof(struct sockaddr_in)) {
         memcpy(ip, &((const struct sockaddr_in *)(const void *)a)->sin_addr, 4);
         return is_public4(ip);
     }
-    if (a->sa_family == AF_INET6 && n >= sizeof(struct sockaddr_in6)) {
+    if (a->sa_family == AF_INET6 && n >= (socklen_t)sizeof(struct sockaddr_in6)) {
         memcpy(ip, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, 16);
         return is_public6(ip);
     }
