@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bench/gpu.sh PART...: what a machine with an NVIDIA GPU is asked, one part after the other, from a CUDA build.
 #
-#   test     test_cuda, test_cuda_attn, test_cuda_pool, test_cuda_golden and test_cuda_engine
+#   test     test_cuda, test_cuda_attn, test_cuda_pool, test_cuda_lend, test_cuda_golden and test_cuda_engine
 #   sanitize test_cuda, test_cuda_attn and test_cuda_engine under compute-sanitizer: memory and leaks, then races; SANITIZE_S
 #            seconds each at most (default 240)
 #   text     greedy answers of chimere-nano to 200 questions of eval/, the GPU's beside the CPU's
@@ -210,7 +210,7 @@ for part in "$@"; do
     echo "== $part ($SECONDS s)"
     case $part in
     test)
-        for t in test_cuda test_cuda_attn test_cuda_dense test_cuda_pool test_cuda_golden test_cuda_engine; do
+        for t in test_cuda test_cuda_attn test_cuda_dense test_cuda_pool test_cuda_lend test_cuda_golden test_cuda_engine; do
             timeout 200 "$build/test/$t" >"$scratch/$t.log" 2>&1
             echo "$t: $? $(grep -cE '^\[       OK' "$scratch/$t.log") ok ($SECONDS s)"
             grep -vE '^\[( *RUN| *OK|=====)' "$scratch/$t.log" | head -${LINES_OF_TEST:-40}
