@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "format/quant.h"
 
-enum { ALIGN = 256 };
+enum { ALIGN = 256, LEAST_SPARE = 4 /* records of a layer in idle pages */ };
 
 struct slot_layer {
     struct moe_pool pool;
@@ -17,6 +17,7 @@ struct slot_layer {
     void *memory; /* owned by the device: slots, directory and the table of spare records */
     struct moe_spare *spare; /* view of memory, [n_expert] */
     size_t record;           /* bytes of one expert */
+    int32_t n_spare; /* pool.n_spare is 0 while nothing is lent: steps then need not look there */
 };
 
 struct expert_slots {
@@ -234,11 +235,13 @@ bool expert_slots_borrow(struct expert_slots *s, const void *owner, const struct
                                     .most = s->n_expert - s->layers[il].pool.n_slot,
                                     .to = table + (size_t)il * n_expert};
     if (ok) experts_lend_divide(l, s->n_layer, a, n);
+    for (int32_t il = 0; ok && il < s->n_layer; il++) /* fewer cost more than they save */
+        ok = !l[il].record || l[il].n >= LEAST_SPARE || l[il].n == l[il].most;
     for (int32_t il = 0; ok && il < s->n_layer; il++) {
         struct slot_layer *to = &s->layers[il];
         s->d->ops->upload(s->d, to->spare, l[il].to, (size_t)l[il].n * sizeof *table);
         to->pool.spare = to->spare;
-        to->pool.n_spare = l[il].n;
+        to->n_spare = l[il].n;
     }
     mem_free(l);
     mem_free(table);
@@ -252,20 +255,22 @@ void expert_slots_lend(struct expert_slots *s, uint32_t parts) {
     const struct weight router = {.n_out = s->n_expert};
     for (int32_t il = 0; il < s->n_layer; il++) {
         struct slot_layer *l = &s->layers[il];
-        if (!l->pool.n_spare) continue;
+        if (!l->n_spare) continue;
+        l->pool.n_spare = l->n_spare;
         const struct moe_args a = {.router = &router,
                                    .gate = l->part[0]->data ? l->part[0] : NULL,
                                    .up = l->part[1],
                                    .down = l->part[2],
                                    .pool = &l->pool};
         s->d->ops->pool_lend(s->d, &a, parts);
+        if (!parts) l->pool.n_spare = 0;
     }
 }
 
 void expert_slots_return(struct expert_slots *s, const void *owner) {
     if (s->owner != owner) return;
     expert_slots_lend(s, 0);
-    for (int32_t il = 0; il < s->n_layer; il++) s->layers[il].pool.n_spare = 0;
+    for (int32_t il = 0; il < s->n_layer; il++) s->layers[il].n_spare = 0;
     s->owner = NULL;
 }
 
