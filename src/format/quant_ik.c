@@ -172,22 +172,27 @@ static void read_iq5_ks(const uint8_t *b, struct quant_ik_block *o) {
     }
 }
 
-static void read_iq4_kss(const uint8_t *b, struct quant_ik_block *o) {
-    for (int g = 0; g < 8; g++, b += 16) {
-        uint32_t s = 0, code[8];
-        for (int k = 0; k < 8; k++) {
-            uint32_t w = load_u16(b + 2 * k), v = w & 0xfffe;
-            s |= (w & 1) << k;
-            code[k] = v ^ v >> 1;
-        }
-        set_32(o, g, (int)(s & 254) - 127);
-        /* the eight words are the 16 bytes of an iq4_nl block */
-        for (int j = 0; j < 16; j++) {
-            uint32_t byte = code[j / 2] >> j % 2 * 8;
-            o->value[32 * g + j] = quant_ik_4[16 * (s & 1) + (byte & 15)];
-            o->value[32 * g + 16 + j] = quant_ik_4[16 * (s & 1) + (byte >> 4 & 15)];
-        }
+void quant_ik_kss_open(const uint8_t kss[128], uint8_t ks[136]) {
+    memset(ks, 0, 8);
+    for (int k = 0; k < 64; k++) {
+        uint32_t w = load_u16(kss + 2 * k), v = w & 0xfffe;
+        ks[k / 8] |= (uint8_t)((w & 1) << k % 8);
+        store_u16(ks + 8 + 2 * k, v ^ v >> 1);
     }
+}
+
+void quant_ik_kss_close(const uint8_t ks[136], uint8_t kss[128]) {
+    for (int k = 0; k < 64; k++) {
+        uint32_t v = load_u16(ks + 8 + 2 * k);
+        for (int shift = 1; shift < 16; shift *= 2) v ^= v >> shift;
+        store_u16(kss + 2 * k, (v & 0xfffe) | (uint32_t)(ks[k / 8] >> k % 8 & 1));
+    }
+}
+
+static void read_iq4_kss(const uint8_t *b, struct quant_ik_block *o) {
+    uint8_t ks[136];
+    quant_ik_kss_open(b, ks);
+    read_iq4_ks(ks, o);
 }
 
 enum { TRELLIS_OFFSET = 4096 };

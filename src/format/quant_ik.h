@@ -23,6 +23,10 @@ struct quant_ik_block {
 };
 /* type: one of the ik types; b: the block after the row's metadata. */
 void quant_ik_read(uint32_t type, const uint8_t *b, struct quant_ik_block *out);
+/* A block of iq4_kss as one of iq4_ks, with the same values, and back. In each u16 of codes, an even number of bits must
+ * be set. */
+void quant_ik_kss_open(const uint8_t kss[128], uint8_t ks[136]);
+void quant_ik_kss_close(const uint8_t ks[136], uint8_t kss[128]);
 /* The scale before the blocks of a row. */
 float quant_ik_row_scale(uint32_t type, const uint8_t *row);
 

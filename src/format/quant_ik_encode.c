@@ -311,16 +311,12 @@ static void pack_k(uint32_t type, const struct group *g, const uint8_t *c, uint8
 }
 
 static void pack_kss(const struct group *g, const uint8_t *c, uint8_t *b) {
-    for (int i = 0; i < 8; i++, c += 32, b += 16) {
-        int s = g[i].scale << 1 | g[i].table;
-        for (int k = 0; k < 8; k++) {
-            uint32_t word = c[2 * k] | (uint32_t)c[2 * k + 16] << 4 | (uint32_t)c[2 * k + 1] << 8 |
-                            (uint32_t)c[2 * k + 17] << 12,
-                     v = word;
-            for (int shift = 1; shift < 16; shift *= 2) v ^= v >> shift;
-            store_u16(b + 2 * k, (v & 0xfffe) | (uint32_t)(s >> k & 1));
-        }
+    uint8_t ks[136];
+    for (int i = 0; i < 8; i++, c += 32) {
+        ks[i] = (uint8_t)(g[i].scale << 1 | g[i].table);
+        for (int j = 0; j < 16; j++) ks[8 + 16 * i + j] = (uint8_t)(c[j] | c[j + 16] << 4);
     }
+    quant_ik_kss_close(ks, b);
 }
 
 static void pack_ks(uint32_t type, const struct group *g, const uint8_t *c, uint8_t *b) {

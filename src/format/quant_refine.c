@@ -3,7 +3,8 @@
  * With g = C e, changing the values of a unit's weights by d changes e C e by d C d - 2 d g. For a single weight k the
  * best value is the one nearest to y + g / C[k, k]. In a unit of several weights, the values are f b: proportional to
  * an entry b of a code book. So the change is a polynomial in b whose terms are tabulated, and every code is tried. g
- * is updated incrementally: a change costs one pass over a row of C. */
+ * is updated incrementally: a change costs one pass over a row of C. Codes of iq4_kss are bound by parity in groups of
+ * four, so one changes if its parity stays, and two change together. */
 #include "format/quant_refine.h"
 
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "base/mem.h"
 #include "format/quant.h"
 #include "format/quant_code.h"
+#include "format/quant_ik.h"
 
 enum {
     BLOCK = QUANT_REFINE_BLOCK,
@@ -18,6 +20,8 @@ enum {
     ROUNDS = 6,          /* over both parts, each with a sweep */
     MAX_BYTES = 320 + 8, /* 256 weights in any type here, plus a row's scale */
     MAX_UNIT = 8,
+    WORD = 4,  /* codes that share their parity */
+    REACH = 2, /* steps by which a code of a word changes */
 };
 
 /* Values of a unit of n weights for each code, and the pairwise products of the values. */
@@ -32,6 +36,7 @@ struct refine {
     const float *c; /* view [n, BLOCK] */
     const float *x; /* view [n] */
     int n;          /* current number of weights, at most BLOCK */
+    bool even;      /* words of four codes have even parity */
     float *points;  /* owned [BLOCK, n_code]: value of each single weight for each code */
     struct book book[QUANT_CODE_PARTS];
     uint8_t row[MAX_BYTES]; /* the row's scale, then the current blocks */
@@ -170,12 +175,77 @@ static bool sweep(struct refine *r, int part) {
     return changed;
 }
 
+struct pair { /* weights of a word and their codes; the same weight twice: one change */
+    int k[2];
+    uint32_t code[2];
+    float change; /* of e C e */
+};
+
+static float step_of(const struct refine *r, int k, uint32_t code) {
+    return r->points[(size_t)k * 16 + code] - r->y[k];
+}
+
+static bool has_odd_change(uint32_t a, uint32_t b) {
+    uint32_t v = a ^ b;
+    v ^= v >> 2;
+    return (v ^ v >> 1) & 1;
+}
+
+/* Tries all changes of one code, if its parity stays, or of that code and another of the word. */
+static void try_code(const struct refine *r, const int *k, const uint32_t *now, int a, uint32_t to,
+                     struct pair *best) {
+    const float *row = r->c + (size_t)k[a] * BLOCK;
+    float d = step_of(r, k[a], to), alone = d * (d * row[k[a]] - 2 * r->g[k[a]]);
+    if (!has_odd_change(now[a], to)) {
+        if (alone < best->change) *best = (struct pair){{k[a], k[a]}, {to, to}, alone};
+        return;
+    }
+    for (int b = a + 1; b < WORD; b++)
+        for (int i = -REACH; i <= REACH; i++) {
+            int other = (int)now[b] + i;
+            if (other < 0 || other > 15 || !has_odd_change(now[b], (uint32_t)other)) continue;
+            float own = r->c[(size_t)k[b] * BLOCK + (size_t)k[b]],
+                  e = step_of(r, k[b], (uint32_t)other),
+                  both = alone + e * (e * own + 2 * d * row[k[b]] - 2 * r->g[k[b]]);
+            if (both < best->change)
+                *best = (struct pair){{k[a], k[b]}, {to, (uint32_t)other}, both};
+        }
+}
+
+/* One pass over the words of iq4_kss, in the layout of iq4_ks: word w has two bytes, thus codes 16 apart. */
+static bool sweep_words(struct refine *r) {
+    const struct quant_part *p = &r->code->part[0];
+    uint8_t *block = block_of(r, 0);
+    bool changed = false;
+    for (int w = 0; w < BLOCK / WORD; w++) {
+        int k[WORD];
+        uint32_t now[WORD];
+        struct pair best = {{0, 0}, {0, 0}, 0};
+        for (int i = 0; i < WORD; i++) {
+            k[i] = w / 8 * 32 + w % 8 * 2 + i % 2 + i / 2 * 16;
+            now[i] = quant_code_read(p, block, k[i]);
+        }
+        for (int a = 0; a < WORD; a++)
+            for (int i = -REACH; i <= REACH; i++)
+                if (i && (int)now[a] + i >= 0 && (int)now[a] + i <= 15)
+                    try_code(r, k, now, a, (uint32_t)((int)now[a] + i), &best);
+        if (!(best.change < 0)) continue;
+        for (int i = 0; i < (best.k[0] == best.k[1] ? 1 : 2); i++) {
+            float d = step_of(r, best.k[i], best.code[i]);
+            quant_code_write(p, block, best.k[i], best.code[i]);
+            move(r, best.k[i], d);
+        }
+        changed = true;
+    }
+    return changed;
+}
+
 static bool refine_part(struct refine *r, int part, int n_sweep) {
     const struct quant_part *p = &r->code->part[part];
     if (!p->n) return false;
     if (p->n == 1) fill_points(r, p, r->book[part].n_code);
     int i = 0;
-    while (i < n_sweep && sweep(r, part)) i++;
+    while (i < n_sweep && (r->even ? sweep_words(r) : sweep(r, part))) i++;
     return i > 0;
 }
 
@@ -190,6 +260,13 @@ static void refine_block(struct refine *r, uint8_t *blocks, size_t n_bytes) {
         if (!changed) break;
     }
     if (measure(r) < before) memcpy(blocks, r->row + r->t->head_bytes, n_bytes);
+}
+
+static void refine_words(struct refine *r, uint8_t *block) {
+    uint8_t ks[136];
+    quant_ik_kss_open(block, ks);
+    refine_block(r, ks, sizeof ks);
+    quant_ik_kss_close(ks, block);
 }
 
 /* Reads the code book of a part from a unit with nonzero weights; returns false if the block has none. */
@@ -245,11 +322,14 @@ static bool allocate(struct refine *r) {
 
 static bool refine_row(uint32_t type, const float *src, uint8_t *dst, size_t n,
                        const float *correlation) {
-    if (!quant_code(type)) return true;
+    bool even = type == QUANT_IQ4_KSS;
+    uint32_t as = even ? QUANT_IQ4_KS : type;
+    if (!quant_code(as)) return true;
     struct refine *r = mem_zalloc(sizeof *r);
     if (!r) return false;
-    r->t = quant_traits(type);
-    r->code = quant_code(type);
+    r->t = quant_traits(as);
+    r->code = quant_code(as);
+    r->even = even;
     memcpy(r->row, dst, r->t->head_bytes);
     uint8_t *blocks = dst + r->t->head_bytes;
     bool ok = allocate(r);
@@ -258,8 +338,10 @@ static bool refine_row(uint32_t type, const float *src, uint8_t *dst, size_t n,
         r->n = n - i < BLOCK ? (int)(n - i) : BLOCK;
         r->x = src + i;
         r->c = correlation + i * BLOCK;
-        refine_block(r, blocks + i / r->t->block_elements * r->t->block_bytes,
-                     (size_t)r->n / r->t->block_elements * r->t->block_bytes);
+        if (even) refine_words(r, blocks + i / BLOCK * quant_traits(type)->block_bytes);
+        else
+            refine_block(r, blocks + i / r->t->block_elements * r->t->block_bytes,
+                         (size_t)r->n / r->t->block_elements * r->t->block_bytes);
     }
     for (int i = 0; i < QUANT_CODE_PARTS; i++) mem_free(r->book[i].values);
     mem_free(r->points);
@@ -267,7 +349,9 @@ static bool refine_row(uint32_t type, const float *src, uint8_t *dst, size_t n,
     return ok;
 }
 
-bool quant_refine_is_possible(uint32_t type) { return quant_code(type) != NULL; }
+bool quant_refine_is_possible(uint32_t type) {
+    return quant_code(type) != NULL || type == QUANT_IQ4_KSS;
+}
 
 bool quant_refine_encode(uint32_t type, const float *src, void *dst, size_t n,
                          const struct quant_hints *hints) {

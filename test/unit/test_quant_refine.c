@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "format/quant.h"
 #include "format/quant_code.h"
+#include "format/quant_ik.h"
 #include "format/quant_refine.h"
 
 enum { N = 512, BLOCK = QUANT_REFINE_BLOCK, ROOM = 4096 };
@@ -100,7 +101,7 @@ static void codes_are_where_the_decoder_reads_them(void **state) {
 static void errors_fall_and_never_rise(void **state) {
     (void)state;
     for (uint32_t type = 0; type < QUANT_N_ID; type++) {
-        if (!is_refined(type)) continue;
+        if (!quant_refine_is_possible(type) || !quant_traits(type)->encode) continue;
         double before = 0, after = 0;
         for (uint64_t seed = 1; seed <= 3; seed++) {
             uint8_t plain[ROOM], refined[ROOM];
@@ -145,6 +146,41 @@ static void no_single_change_helps(void **state) {
                              least);
             }
     }
+}
+
+/* iq4_kss: no two codes of a word can change by two steps or fewer, with even parity kept, to a lower error. */
+static void no_change_within_a_word_helps(void **state) {
+    (void)state;
+    fill(BLOCK, 7);
+    const struct quant_hints hints = {weights, correlation};
+    const struct quant_part *p = &quant_code(QUANT_IQ4_KS)->part[0];
+    uint8_t bytes[ROOM], other[ROOM], ks[136], back[128];
+    assert_true(quant_refine_encode(QUANT_IQ4_KSS, row, bytes, BLOCK, &hints));
+    double least = output_error(QUANT_IQ4_KSS, bytes, BLOCK);
+    memcpy(other, bytes, 4);
+    quant_ik_kss_open(bytes + 4, ks);
+    quant_ik_kss_close(ks, back);
+    assert_memory_equal(back, bytes + 4, sizeof back);
+    for (int w = 0; w < 64; w += 9)
+        for (int change = 0; change < 5 * 5 * 16; change++) {
+            int at[2] = {change / 25 % 4, change / 100},
+                by[2] = {change % 5 - 2, change / 5 % 5 - 2};
+            uint8_t trial[136];
+            memcpy(trial, ks, sizeof trial);
+            bool fits = at[0] != at[1];
+            for (int i = 0; i < 2; i++) {
+                int k = w / 8 * 32 + w % 8 * 2 + at[i] % 2 + at[i] / 2 * 16;
+                int to = (int)quant_code_read(p, ks, k) + by[i];
+                fits &= to >= 0 && to < 16;
+                if (fits) quant_code_write(p, trial, k, (uint32_t)to);
+            }
+            uint32_t word = (uint32_t)(trial[8 + 2 * w] | trial[9 + 2 * w] << 8);
+            if (!fits || __builtin_parity(word)) continue;
+            quant_ik_kss_close(trial, other + 4);
+            double error = output_error(QUANT_IQ4_KSS, other, BLOCK);
+            if (error < least * (1 - 1e-4))
+                fail_msg("word %d: a change gives %g, less than %g", w, error, least);
+        }
 }
 
 static void short_rows_end_in_a_part_of_a_block(void **state) {
@@ -196,6 +232,7 @@ static void other_types_are_encoded_as_before(void **state) {
     const struct quant_hints hints = {weights, correlation};
     assert_false(quant_refine_is_possible(QUANT_Q8_0));
     assert_true(quant_refine_is_possible(QUANT_Q2_K));
+    assert_true(quant_refine_is_possible(QUANT_IQ4_KSS));
     memset(plain, 0, sizeof plain);
     memset(refined, 0, sizeof refined);
     assert_true(quant_traits(QUANT_Q8_0)->encode(row, plain, N, weights));
@@ -224,6 +261,7 @@ int main(void) {
         cmocka_unit_test(codes_are_where_the_decoder_reads_them),
         cmocka_unit_test(errors_fall_and_never_rise),
         cmocka_unit_test(no_single_change_helps),
+        cmocka_unit_test(no_change_within_a_word_helps),
         cmocka_unit_test(short_rows_end_in_a_part_of_a_block),
         cmocka_unit_test(errors_are_those_of_outputs),
         cmocka_unit_test(other_types_are_encoded_as_before),
