@@ -179,7 +179,11 @@ static float *round_trip(uint32_t id, const float *x, size_t n, const float *wei
     return out;
 }
 
-static int n_encoded;
+/* Types whose scales are searched by running sums. */
+static const char *const searched[] = {"q3_K", "q4_K", "q5_K", "q4_0", "q5_0", "iq4_nl", "iq4_xs"};
+static double ratio,
+    searched_ratio; /* sums of the squared errors' ratios to the reference's, weighted */
+static int n_encoded, n_weighted, n_searched;
 
 static void encode_row(const json_t *row) {
     const char *type = json_string_value(json_object_get(row, "type"));
@@ -201,12 +205,23 @@ static void encode_row(const json_t *row) {
                   weighted ? "weighted" : "", want, got, got / want);
     if (!(got <= want * 1.005)) fail_msg("%s: error %f, reference %f", type, got, want);
     n_encoded++;
+    n_weighted += weighted;
+    ratio += weighted ? got * got / (want * want) : 0;
+    for (size_t i = 0; i < sizeof searched / sizeof *searched; i++) {
+        if (!weighted || strcmp(type, searched[i]) != 0) continue;
+        searched_ratio += got * got / (want * want);
+        n_searched++;
+    }
 }
 
 static void encoding_is_no_worse_than_the_reference(void **s) {
     (void)s;
     each_row("encode_reference", encode_row);
     assert_int_equal(n_encoded, 41);
+    assert_int_equal(n_searched, sizeof searched / sizeof *searched);
+    print_message("weighted squared errors: %.4f of the reference's, of searched types %.4f\n",
+                  ratio / n_weighted, searched_ratio / n_searched);
+    assert_true(ratio / n_weighted <= .95 && searched_ratio / n_searched <= .95);
 }
 
 /* Whether the type has blocks, in which anything foreign must be contained. */
