@@ -69,7 +69,7 @@ const char *ramp_card_name(int i) {
     return i >= 0 && (size_t)i < sizeof cards / sizeof *cards ? cards[i].name : NULL;
 }
 
-/* Fractions of the bandwidth of a plain read that our CUDA products with one row reach. */
+/* Fractions of the bandwidth of a plain read that our CUDA products with one row reach, in bytes of the file. */
 double ramp_type_speed(uint32_t type) {
     switch (type) {
     case QUANT_IQ1_S:
@@ -81,6 +81,10 @@ double ramp_type_speed(uint32_t type) {
     case QUANT_Q3_K:
     case QUANT_IQ3_XXS:
     case QUANT_IQ3_S: return .82;
+    case QUANT_IQ5_KS:
+    case QUANT_IQ5_K:
+    case QUANT_IQ6_K: /* expanded to 10 bits per weight (kernels/cuda/repack.h) */
+        return .90 * quant_traits(type)->block_bytes * 8 / 256 / 10;
     default: return .90;
     }
 }

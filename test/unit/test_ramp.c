@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "format/quant.h"
 #include "ramp/ramp_hull.h"
+#include "ramp/ramp_type.h"
 
 enum { N_GENE = 5, N_FORM = 4, N_WEIGHT = 256 };
 static const uint32_t types[N_FORM] = {QUANT_IQ2_S, QUANT_IQ3_S, QUANT_IQ4_XS, QUANT_Q5_K};
@@ -133,11 +134,23 @@ static void a_uniform_choice_has_a_fallback(void **st) {
     for (int i = 0; i < N_GENE; i++) assert_int_equal(choice[i], m.genes[i].n_form - 1);
 }
 
+/* A type that the device reads in a wider form is not faster than its bytes in the file suggest. */
+static void speed_counts_the_bytes_that_are_read(void **st) {
+    (void)st;
+    static const uint32_t wide[] = {QUANT_IQ5_KS, QUANT_IQ5_K, QUANT_IQ6_K};
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        double bits = quant_traits(wide[i])->block_bytes * 8. / 256;
+        assert_true(fabs(bits / ramp_type_speed(wide[i]) - 10 / .9) < 1e-9);
+        assert_true(ramp_type_speed(wide[i]) < ramp_type_speed(QUANT_Q6_K));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_uniform_choice_inside_the_hull_is_found),
         cmocka_unit_test(results_fit_and_beat_uniform_choices),
         cmocka_unit_test(a_uniform_choice_has_a_fallback),
+        cmocka_unit_test(speed_counts_the_bytes_that_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
