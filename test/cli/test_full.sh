@@ -82,6 +82,24 @@ whole m.imatrix "$CHIMERE" imatrix -m m.gguf -f text -o m.imatrix --ctx 64 --chu
 whole c.gguf "$CHIMERE" convert model c.gguf --type F32
 whole t.engram "$CHIMERE" engram build -q -m "$nano" --date 2026-01-01 -o t.engram text
 
+# ramp: a full disk leaves no half file, and the next run continues from what is there to the same bytes
+"$CHIMERE" synth qwen35moe-mini q8 one.gguf --layers 1 --experts 2 --vocab 512 >/dev/null
+search() { "$CHIMERE" ramp one.gguf r.gguf --bpw 4 --predict --sample 256 --threads 1 -q; }
+anew() {
+    rm -rf r.gguf r.gguf.ramp
+    search
+}
+all=$(moments anew)
+mapfile -t at <<<"$all"
+mv r.gguf right
+for n in "${at[1]}" "${at[3]}"; do
+    faulty "$n" ENOSPC anew
+    [ "$status" != 0 ] || fail "ramp, fault $n: not reported"
+    [ ! -e r.gguf ] || fail "ramp, fault $n: left r.gguf"
+    search >out 2>err || fail "ramp after fault $n: $(cat err)"
+    cmp -s r.gguf right || fail "ramp after fault $n: another file"
+done
+
 # an index: what is there afterwards can be extended to the whole
 mkdir docs
 for i in 1 2 3; do echo "# Page $i of herons" >docs/$i.md; done
