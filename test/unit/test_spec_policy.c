@@ -199,8 +199,8 @@ static void the_guard_stops_a_vain_search(void **state) {
     for (int32_t i = 0; i < n_round; i++) {
         struct spec_offer o = {.q = &q};
         spec_choose(s, &o, 1);
-        s->text_ms = 0.01;
-        spec_time(s, 1, 1, 1.01, 0, 0);
+        s->text_ms = 0.005;
+        spec_time(s, 1, 1, 1.005, 0, 0);
         assert_false(spec_rests(s));
     }
 }

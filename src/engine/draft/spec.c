@@ -25,7 +25,7 @@ enum {
     MAX_LEARNED = 8192 /* prompt tokens that the suffix store learns: 5 ms */
 };
 static const float least_product = 0.05f, idle_decay = 1 - 1.0f / 1024;
-static const double least_gain = 1.02, look_share = 0.01, guard_gain = 0.98;
+static const double least_gain = 1.02, look_share = 0.01, guard_gain = 0.98, search_gain = 0.99;
 
 int spec_init(struct spec *s, int32_t n_vocab, bool is_fixed, bool store, struct err *e) {
     *s = (struct spec){.n_vocab = n_vocab, .is_fixed = is_fixed, .n_model_max = 3};
@@ -519,8 +519,9 @@ static void guard(struct spec *s, bool drafted, double plain_ms, double ms) {
     if (drafted) s->guard.plain_ms += plain_ms, s->guard.n_round++;
     else s->guard.idle_ms += plain_ms;
     if (s->guard.n_round < GUARD_ROUNDS && ++s->guard.n_search < GUARD_SEARCHES) return;
-    double idle = s->guard.n_round < GUARD_ROUNDS ? s->guard.idle_ms : 0;
-    if (s->guard.plain_ms + idle < guard_gain * (s->guard.ms + idle)) {
+    bool is_full = s->guard.n_round >= GUARD_ROUNDS;
+    double idle = is_full ? 0 : s->guard.idle_ms, least = is_full ? guard_gain : search_gain;
+    if (s->guard.plain_ms + idle < least * (s->guard.ms + idle)) {
         s->guard.n_left = s->guard.n_stop;
         if (!s->guard.was_told) log_info("drafts made decoding slower and stop for a while");
         s->guard.was_told = true;
