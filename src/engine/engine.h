@@ -45,9 +45,8 @@ struct engine_params {
     uint32_t k_type, v_type;
     /* a job's text depends only on that job: prompts are cut at absolute positions; drafting does not read a clock */
     bool deterministic;
-    bool speculate; /* draft with the prediction blocks that are part of the model */
-    /* file of a drafter (dflash.h) that replaces the model's prediction blocks; borrowed for engine_new; NULL: none */
-    const char *draft;
+    bool speculate;    /* draft with the prediction blocks that are part of the model */
+    const char *draft; /* file of a drafter (dflash.h) instead; borrowed for engine_new, or NULL */
     int32_t n_draft_max;  /* 1..STEP_MAX_TOK - 1; 0: 3 for the model drafter, 7 for text */
     int32_t n_draft_head; /* rows of draft_head.h; 0: choose */
     struct moe_keep keep; /* experts to keep in a mixture, if the job does not specify it */
