@@ -95,8 +95,7 @@ static void answer(struct model *m, const struct tok *tok, const char *prompt, i
                                        .pos = seq_pos(s) - run.n_tok,
                                        .hidden = hidden,
                                        .want = true};
-        if (seq_reserve(s, 1, &e) || forward_mtp(f, &pairs, 1, m->hp.n_vocab, &logits, &unused, &e))
-            fail(&e);
+        if (seq_reserve(s, 1, &e) || forward_mtp(f, &pairs, 1, &logits, &unused, &e)) fail(&e);
         first = best_but(logits, m->hp.n_vocab, -1);
         second = best_but(logits, m->hp.n_vocab, first);
         ids[0] = next;

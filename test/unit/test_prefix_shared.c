@@ -236,11 +236,6 @@ static void damaged_and_foreign_files_are_left_aside(void **state) {
     }
 }
 
-static int64_t total;
-static void add_size(const char *path) {
-    struct stat st;
-    if (!stat(path, &st)) total += st.st_size;
-}
 static void make_old(const char *path) { /* as if nobody had used it for two minutes */
     struct timespec old[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = 0}};
     struct stat st;
