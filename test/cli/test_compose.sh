@@ -26,7 +26,7 @@ def merge(a, b):
     """As compose merges a second file: maps by key, lists one after another, except commands."""
     if not isinstance(a, dict):
         return list(dict.fromkeys(a + b)) if isinstance(a, list) else b
-    return {k: b[k] if k not in a or k == "command" else merge(a[k], b[k]) if b.get(k) is not None and k in b else a[k]
+    return {k: b[k] if k not in a or (k == "command" and k in b) else merge(a[k], b[k]) if b.get(k) is not None else a[k]
             for k in {**a, **b}}
 
 

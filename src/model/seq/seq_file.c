@@ -14,6 +14,7 @@
  *        72     4  CRC-32C of everything after the header, 4 zero
  *       80     -  the caller's bytes, recurrent state (seq_rec_part; channel by channel), pages in order
  */
+#include <errno.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -128,7 +129,7 @@ static int write_state(const struct checkpoint *m, FILE *f, const void *extra, s
     mem_free(tmp);
     fill_header(header, m, n_extra, crc);
     ok = ok && fseek(f, 0, SEEK_SET) == 0 && fwrite(header, HEADER, 1, f) == 1;
-    return ok ? 0 : err_set(e, CHIMERE_EIO, "cannot write");
+    return ok ? 0 : err_set(e, CHIMERE_EIO, "cannot write: %s", strerror(errno));
 }
 
 int checkpoint_save(const struct checkpoint *m, const char *path, const void *extra, size_t n_extra,

@@ -52,8 +52,9 @@ int store_lead(struct store *s, struct err *e) {
 bool store_leads(struct store *s) {
     if (!s->pg) return true;
     pthread_mutex_lock(&s->lock);
-    s->ops->version(s); /* detects a lost connection, with which the lock was lost */
-    if (!s->ops->is_up(s)) s->ops->ready(s);
+    /* Only an answer shows that the connection, and with it the lock, still exists: a server that ended it may have
+     * left bytes to read. */
+    if (sql_exec(s, "SELECT 1") != SQL_OK) s->ops->ready(s);
     bool leads = s->led == s->ops->n_connect(s) || !s->ops->is_up(s);
     if (!leads && s->led) leads = take(s) != SQL_OK || s->led;
     pthread_mutex_unlock(&s->lock);
