@@ -14,7 +14,7 @@ enum {
     GUARD_ROUNDS = 64,
     GUARD_SEARCHES = 128, /* rounds that looked for drafts, if fewer than GUARD_ROUNDS had some */
     GUARD_TOKENS = 256,
-    GUARD_MAX_TOKENS = 16384,
+    GUARD_MAX_TOKENS = 4096,
     /* rounds that an acceptance rate averages over: of all sequences, of one sequence */
     ALL_OF = 64,
     ONE_OF = 16,

@@ -14,8 +14,8 @@
  * measured costs of drafting and verification (spec_cost.h). The expectation uses the acceptance of each source, per
  * region of the text and per confidence grade. A plain step is always among the choices. If the last 64 rounds with
  * drafts, or the last 128 that looked for some, were slower than plain steps would have been, drafting stops for 256
- * tokens, and then for twice as many each time. Choices that are not used are tried from time to time, within a time
- * allowance.
+ * tokens, and then for twice as many each time, up to 4,096: a minute in which other programs used the processor must
+ * not end drafting for long. Choices that are not used are tried from time to time, within a time allowance.
  *
  * The model drafter must observe the tokens of a sequence for which it drafts. On a GPU, this takes up to a tenth of a
  * small model's step, and most of it delays the next step. So the drafter observes only while its drafts pay, or are
