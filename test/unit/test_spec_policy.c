@@ -346,8 +346,13 @@ static int32_t suffix_drafts(const char *dir, struct suffix *learned, int32_t fi
     struct lm *lm;
     struct err e = {0};
     for (int32_t i = 0; i < 39; i++) script[i] = i + 1;
-    const struct lm_fake_params fake = {
-        .n_vocab = 70, .eos = 0, .n_ctx = 256, .n_seq = 1, .script = script, .n_script = 39};
+    const struct lm_fake_params fake = {.n_vocab = 70,
+                                        .eos = 0,
+                                        .n_ctx = 256,
+                                        .n_seq = 1,
+                                        .delay_us = 1000,
+                                        .script = script,
+                                        .n_script = 39};
     engine_defaults(&p);
     p.n_ctx = 256;
     p.cache = (struct cache_params){.dir = dir, .disk_bytes = (uint64_t)1 << 30};
