@@ -21,7 +21,7 @@ enum {
     HEX = 16,
     KEY_AT = 2 * HEX + 2, /* of a name: FORM-OWNER-KEY.seq */
     NAME_BYTES = KEY_AT + 64 + 4,
-    ORPHAN_S = 3600 /* a partial file of this age belongs to nobody */
+    ORPHAN_S = 3600 /* the writer of a partial file of this age has ended */
 };
 _Static_assert((int)NAME_BYTES < (int)PREFIX_SHARED_NAME, "room for a name");
 
@@ -172,7 +172,7 @@ int prefix_shared_load(struct prefix_shared *s, const char *name, uint64_t scope
     *tokens = NULL;
     *n = 0;
     if (!path_of(s, name, path)) return CHIMERE_ELIMIT;
-    fs_use(path); /* a lease; if the folder is read-only, nobody here removes its files either */
+    fs_use(path); /* a lease; in a read-only folder it fails, and no file is removed */
     int rc = s->lm->ops->marks->load(s->lm, path, out, &extra, &n_extra, &e);
     if (!rc) {
         *tokens = extra;

@@ -2,7 +2,7 @@
  *
  * A file is found by what it holds: FORM-OWNER-KEY.seq. FORM is a hash of program, device, model and cache types, because
  * only an equal server continues a state bit for bit. KEY is the SHA-256 of FORM, of the scope whose prompts may use the
- * state, and of the tokens, so nobody finds a state of another scope or learns from its absence. There is no index, and
+ * state, and of the tokens: a scope neither finds the states of another nor learns which exist. There is no index, and
  * servers need not know each other. Files appear by rename and are never changed.
  *
  * Reading a file sets its time. A file that was read or written less than PREFIX_SHARED_LEASE_S ago is leased: it is not
@@ -20,7 +20,7 @@ enum { PREFIX_SHARED_LEASE_S = 60, PREFIX_SHARED_NAME = 104 };
 
 struct prefix_shared;
 
-/* A folder that cannot be written is only read, which is said. CHIMERE_E*: it does not exist and cannot be created. */
+/* A folder that cannot be written is only read, with a warning. CHIMERE_E*: it does not exist and cannot be created. */
 int prefix_shared_open(struct prefix_shared **out, struct lm *lm, const struct cache_params *c,
                        uint64_t schedule, struct err *e);
 void prefix_shared_close(struct prefix_shared *s);

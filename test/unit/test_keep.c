@@ -168,7 +168,7 @@ static bool hear(struct engine_job *j, int32_t token, bool is_end,
                  const struct sampler_probs *probs) {
     struct said *s = j->ud;
     (void)is_end;
-    assert_null(probs); /* nobody asked for them */
+    assert_null(probs); /* none were requested */
     s->tokens[s->n++] = token;
     return true;
 }

@@ -236,7 +236,7 @@ static void damaged_and_foreign_files_are_left_aside(void **state) {
     }
 }
 
-static void make_old(const char *path) { /* as if nobody had used it for two minutes */
+static void make_old(const char *path) { /* last used two leases ago */
     struct timespec old[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = 0}};
     struct stat st;
     assert_int_equal(stat(path, &st), 0);

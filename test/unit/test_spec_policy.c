@@ -194,7 +194,7 @@ static void the_guard_stops_a_vain_search(void **state) {
         lost += s->text_ms;
     }
     if (lost > 0.015 * n_round) fail_msg("lost %.3f of the time", lost / n_round);
-    /* a cheap search goes on */
+    /* a cheap search continues */
     s = new_spec();
     for (int32_t i = 0; i < n_round; i++) {
         struct spec_offer o = {.q = &q};
