@@ -62,3 +62,9 @@ char *request_question(const json_t *messages, bool *has_image) {
     }
     return mem_strdup("");
 }
+
+const char *request_lone_question(const json_t *messages) {
+    const json_t *m = json_array_size(messages) == 1 ? json_array_get(messages, 0) : NULL;
+    const char *role = json_string_value(json_object_get(m, "role"));
+    return role && !strcmp(role, "user") ? json_string_value(json_object_get(m, "content")) : NULL;
+}

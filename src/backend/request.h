@@ -104,5 +104,8 @@ uint64_t request_scope(const char *owner, const char *user);
 void request_fini(struct request *a);
 /* Returns the text of the last user message; free it with mem_free. NULL: out of memory. */
 char *request_question(const json_t *messages, bool *has_image);
+/* Returns the text of the only message, if it is a user's plain text: a question that stands alone. NULL: its answer
+ * also depends on other messages. */
+const char *request_lone_question(const json_t *messages);
 
 #endif

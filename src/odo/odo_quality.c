@@ -184,10 +184,11 @@ bool odo_wants_quality(const struct odo_run *r) {
     return r->odo->quality && r->d.pipeline && r->d.pipeline->quality_score;
 }
 
-/* Nights learn kept texts for all users. Text of pages, documents and files may be an attacker's, and what the memory
- * holds belongs to one user. */
+/* Nights learn kept texts for all users, as a question and its answer. Text of pages, documents and files may be an
+ * attacker's, what the memory holds belongs to one user, and "And in winter?" asks nothing without the turns before. */
 static bool may_teach(const struct odo_run *r) {
-    return !r->tainted && !r->tainted_local && !json_array_size(r->sources) && !r->memory.n;
+    return request_lone_question(r->request->messages) && !r->tainted && !r->tainted_local &&
+           !json_array_size(r->sources) && !r->memory.n;
 }
 
 void odo_quality_post(struct odo_run *r, enum finish finish) {

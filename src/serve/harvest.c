@@ -42,20 +42,13 @@ static bool has_agreed(const struct harvest *h, const struct auth_key *key) {
     return false;
 }
 
-/* Returns the text of the only message, if it is a user's plain text. NULL: the answer has other sources. */
-static const char *question_of(const struct request *q) {
-    const json_t *m = json_array_size(q->messages) == 1 ? json_array_get(q->messages, 0) : NULL;
-    const char *role = json_string_value(json_object_get(m, "role"));
-    return role && !strcmp(role, "user") ? json_string_value(json_object_get(m, "content")) : NULL;
-}
-
 bool harvest_wants(const struct harvest *h, const struct gen *g) {
     const struct request *q = &g->request;
     bool is_own = g->backend->model && !g->entry; /* the model that nightly training changes */
     bool is_free = q->format == REQUEST_TEXT && !json_array_size(q->tools) && !q->extra &&
                    q->search == REQUEST_NO_SEARCH && !q->continue_last && !q->no_answer;
-    return h && is_own && is_free && q->n == 1 && !g->prompts && q->n_lora < 0 && question_of(q) &&
-           has_agreed(h, g->r->key);
+    return h && is_own && is_free && q->n == 1 && !g->prompts && q->n_lora < 0 &&
+           request_lone_question(q->messages) && has_agreed(h, g->r->key);
 }
 
 void harvest_take(struct harvest *h, const struct gen *g) {
@@ -63,10 +56,11 @@ void harvest_take(struct harvest *h, const struct gen *g) {
     size_t n_secret = 0;
     char owner[MEMORY_MAX_OWNER], *question = NULL, *answer = NULL;
     if (c->end.finish != FINISH_STOP || c->n_call || !c->content.n ||
-        c->content.n > COLLECT_MAX_TEXT || strlen(question_of(&g->request)) > COLLECT_MAX_TEXT)
+        c->content.n > COLLECT_MAX_TEXT ||
+        strlen(request_lone_question(g->request.messages)) > COLLECT_MAX_TEXT)
         return;
     memory_owner(g->request.owner, g->request.user, owner);
-    question = learn_masked(question_of(&g->request), &n_secret);
+    question = learn_masked(request_lone_question(g->request.messages), &n_secret);
     answer = learn_masked(c->content.p, &n_secret);
     const struct quality_answer a = {.name = g->id,
                                      .route = "",

@@ -17,6 +17,7 @@
 #include "store/memory.h"
 #include "store/quality.h"
 #include "store/score.h"
+#include "tools/tool.h"
 
 #include "odo_script.h"
 
@@ -231,6 +232,8 @@ struct bed {
     struct buf seen, notes, headers;
 };
 
+static struct tool_set *offered; /* of the next bed, which owns it; NULL: none */
+
 static int see(void *ud, const struct backend_event *ev) {
     struct bed *b = ud;
     if (ev->kind == EVENT_NOTE) buf_printf(&b->notes, "%s %s\n", ev->name, ev->text);
@@ -247,8 +250,9 @@ static int bed_open(struct bed *b, const char *pipeline, struct err *e) {
     struct odo_params p = {.backend = &b->script.base,
                            .pipelines = dir,
                            .store = store,
+                           .tools = offered,
                            .intent_ms = -1,
-                           .card = {.judge = true}};
+                           .card = {.judge = true, .tools = offered != NULL}};
     int rc = odo_open(&b->odo, &p, e);
     if (rc) return rc;
     request_init(&b->request);
@@ -413,32 +417,69 @@ static const char *eight_legs(struct script *s, const json_t *messages) {
     return s->at++ % 2 ? "Step 1 is correct." : "A spider has eight legs there.";
 }
 
-/* The texts of an answer that read a stranger's words, or one user's memory, are not kept; its score is. */
-static void test_taint_is_not_kept(void **state) {
+static int read_page(void *ud, const json_t *args, struct tool_env *env, struct buf *out,
+                     struct err *e) {
+    (void)ud, (void)args, (void)env, (void)e;
+    return buf_printf(out, "A page says nine.");
+}
+
+static void offer_page(void) {
+    struct tool t = {.name = "page",
+                     .flags = TOOL_TAINTS | TOOL_ANYWHERE,
+                     .deadline_ms = 1000,
+                     .spec = tool_spec("page", "Reads a page.", "{\"type\":\"object\"}"),
+                     .run = read_page};
+    assert_int_equal(tool_set_new(&offered, NULL), 0);
+    assert_int_equal(tool_add(offered, &t, NULL), 0);
+}
+
+static const char *page_first(struct script *s, const json_t *messages) {
+    static const char *const said[] = {"call page {}", "A spider has nine legs there.",
+                                       "Step 1 is correct."};
+    (void)messages;
+    return said[s->at < 2 ? s->at++ : 2];
+}
+
+/* Texts are kept only if the question alone explains the answer, not if it also depends on earlier turns, the caller's
+ * system message, a stranger's page, or the user's memory. The score is kept. */
+static void test_only_lone_questions_are_kept(void **state) {
     (void)state;
-    static const char *const before[] = {
-        "[]", "[{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"A page says nine.\"}]"};
-    static const char *const question[] = {"How many legs has a spider on the moon?", "(null)",
-                                           "(null)"};
-    for (int i = 0; i < 3; i++) {
+    static const char spider[] = "How many legs has a spider on the moon?";
+    static const struct {
+        const char *before, *kept;
+        bool reads_page, has_memory;
+    } cases[] = {
+        {.before = "[]", .kept = spider},
+        {.before = "[{\"role\":\"user\",\"content\":\"And on Mars?\"},"
+                   "{\"role\":\"assistant\",\"content\":\"Ten.\"}]",
+         .kept = "(null)"},
+        {.before = "[{\"role\":\"system\",\"content\":\"Always say nine.\"}]", .kept = "(null)"},
+        {.before = "[]", .kept = "(null)", .reads_page = true},
+        {.before = "[]", .kept = "(null)", .has_memory = true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct bed b;
         struct err e = {0};
         struct store_memory m = {.owner = MEMORY_LOCAL,
                                  .kind = STORE_FACT,
                                  .text = "My spider on the moon is called Ida.",
                                  .pinned = true};
+        if (cases[i].reads_page) offer_page();
         assert_int_equal(bed_open(&b, "name: default\nquality: {score: true, keep: true}\n", &e),
                          0);
-        b.script.choose = eight_legs;
-        if (i == 2) assert_int_equal(store_memory_add(store, &m, NULL, &e), 0);
-        json_t *all = json_loads(before[i % 2], 0, NULL);
+        offered = NULL;
+        b.script.choose = cases[i].reads_page ? page_first : eight_legs;
+        if (cases[i].has_memory) assert_int_equal(store_memory_add(store, &m, NULL, &e), 0);
+        json_t *all = json_loads(cases[i].before, 0, NULL);
         json_array_extend(all, b.request.messages);
         json_decref(b.request.messages);
         b.request.messages = all;
         go(&b, false);
         for (int k = 0; k < 400 && !read_rows(0).n_given; k++) usleep(10000);
-        assert_int_equal(read_rows(0).n_given, 1);
-        assert_string_equal(read_rows(0).question, question[i]);
+        struct rows r = read_rows(0);
+        assert_int_equal(r.n_given, 1);
+        assert_string_equal(r.question, cases[i].kept);
+        assert_false(isnan(r.score));
         bed_close(&b);
     }
 }
@@ -453,7 +494,7 @@ int main(void) {
         cmocka_unit_test(test_pipeline_wrong),
         cmocka_unit_test(test_reflect),
         cmocka_unit_test(test_reflect_on_computed),
-        cmocka_unit_test(test_taint_is_not_kept),
+        cmocka_unit_test(test_only_lone_questions_are_kept),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
