@@ -96,6 +96,8 @@ static bool stands_in(struct slice s, struct slice anchor) {
 static void add_sentence(struct gathering *g, struct slice s, struct slice anchor) {
     while (s.n && isspace((unsigned char)s.p[0])) s.p++, s.n--;
     while (s.n && isspace((unsigned char)s.p[s.n - 1])) s.n--;
+    /* tables of answers also contain their questions, which share most words with another question about the same */
+    if (s.n && s.p[s.n - 1] == '?') return;
     if (s.n > 1000 || !stands_in(s, anchor)) return;
     for (int i = 0; i < g->n_span; i++)
         if (g->spans[i].n == s.n && memcmp(g->text.p + g->spans[i].at, s.p, s.n) == 0) return;

@@ -103,7 +103,9 @@ static int open_table(void **state) {
         ("Zubelok is a small town in the north. Zubelok lies on the river Kapipex. The mayor of "
          "Zubelok is Rina Botem. Zubelok was founded in 1472."),
         "The river runs past the mill. The mayor came to the market in the morning.",
-        "Vorameth is a mountain in the south. Nobody has climbed Vorameth in winter."};
+        "Vorameth is a mountain in the south. Nobody has climbed Vorameth in winter.",
+        "In which town is the house of Quendorix?\nQuendorix lives in Tamsel. Rest well!",
+        "Dans quelle ville se trouve Belmiroza ?\nBelmiroza habite à Tamsel. Bon voyage !"};
     struct engram_builder *b;
     uint32_t id;
     if (scratch_make(state) || gguf_open(&g, TEST_NANO, &e) || vocab_load(&tok, g, &e)) {
@@ -114,11 +116,11 @@ static int open_table(void **state) {
     snprintf(path, sizeof path, "%s/t.engram", scratch);
     const struct engram_build_params p = {.tok_hash = tok_hash(tok), .n_vocab = tok_n_vocab(tok)};
     if (engram_builder_new(&b, path, &p, &e)) return -1;
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof docs / sizeof *docs; i++) {
         int32_t *ids;
         size_t n;
         char name[12];
-        snprintf(name, sizeof name, "%d", i);
+        snprintf(name, sizeof name, "%zu", i);
         if (engram_builder_source(b, (struct slice){name, 1}, 0, &id, &e) ||
             tok_encode(tok, docs[i], strlen(docs[i]), false, false, &ids, &n, &e) ||
             engram_builder_doc(b, ids, n, id, 0, ENGRAM_UNIT, &e))
@@ -212,6 +214,23 @@ static void a_missing_name_is_not_known(void **state) {
     }
 }
 
+/* A question in the text has more words of another question than its answer has, but it is no answer. */
+static void questions_are_no_answers(void **state) {
+    (void)state;
+    static const struct {
+        const char *question, *wrong[2];
+    } rows[] = {{"Name the town of Quendorix.", {"house", "which"}},
+                {"Dans quelle ville vit Belmiroza ?", {"trouve", "se"}}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct engram_recall *r = request(rows[i].question);
+        assert_non_null(r);
+        for (int k = 0; k < 2; k++) assert_true(weight_of(r, rows[i].wrong[k]) == 0);
+        if (!(weight_of(r, "Tamsel") > 0.2f))
+            fail_msg("%s: %.3f", rows[i].question, (double)weight_of(r, "Tamsel"));
+        engram_recall_free(r);
+    }
+}
+
 static void what_names_nothing_recalls_nothing(void **state) {
     (void)state;
     static const char *const questions[] = {
@@ -287,6 +306,7 @@ int main(void) {
         cmocka_unit_test(fit_holds_elsewhere),
         cmocka_unit_test(the_sentence_that_answers_leads),
         cmocka_unit_test(a_missing_name_is_not_known),
+        cmocka_unit_test(questions_are_no_answers),
         cmocka_unit_test(what_names_nothing_recalls_nothing),
         cmocka_unit_test(an_answer_is_followed),
         cmocka_unit_test(short_of_memory),
