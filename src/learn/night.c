@@ -28,6 +28,7 @@
 enum { MAX_HIDDEN = 366 /* times of hostile days */ };
 enum { MAX_STEPS = 16, MAX_PROMPT = FZOO_MAX_TOKENS / 2 };
 enum {
+    POLL_MS = 10,         /* time between two looks at a step that runs */
     METER_NS = 100000000, /* time between two readings of the energy counters */
     LEAD_NS = 1000000000  /* time between two looks at who leads */
 };
@@ -94,8 +95,13 @@ static bool has_energy(struct night *x) {
     return !m->is_spent;
 }
 
-static bool user_goes_on(const struct night *x) {
+static bool owner_goes_on(const struct night *x) {
     return !x->params->goes_on || x->params->goes_on(x->params->ud);
+}
+
+/* A step hears of the owner through its job. */
+static bool user_goes_on(const struct night *x) {
+    return x->job ? !*jobs_cancel_flag(x->job) : owner_goes_on(x);
 }
 
 /* A leader whose connection was lost for long may have been replaced. */
@@ -107,10 +113,11 @@ static bool still_leads(struct night *x) {
     return !x->is_replaced;
 }
 
-bool night_goes_on(struct night *x) {
-    return (double)clock_ns() * 1e-9 < x->deadline && user_goes_on(x) && has_energy(x) &&
-           still_leads(x);
+static bool is_within_budgets(struct night *x) {
+    return (double)clock_ns() * 1e-9 < x->deadline && has_energy(x) && still_leads(x);
 }
+
+bool night_goes_on(struct night *x) { return user_goes_on(x) && is_within_budgets(x); }
 
 /* Returns true for an error that only means that the energy is spent: the night ends with a record. */
 static bool is_out_of_energy(const struct night *x, int rc) {
@@ -333,32 +340,77 @@ static int check_steps(const char *steps, struct err *e) {
     return 0;
 }
 
+static const char *unit_of(const struct night_step *s) {
+    return s->unit ? s->unit : "nats per token";
+}
+
+/* A step that runs as a job. */
+struct attempt {
+    struct night *x;
+    struct proposal *p;
+    struct err why;
+    int rc;
+};
+
+/* Runs the step on the job's thread. Its history says what came out. */
+static int work(struct jobs_run *job, void *arg, struct err *e) {
+    struct attempt *a = arg;
+    struct night *x = a->x;
+    struct proposal *p = a->p;
+    bool is_upkeep = p->step->is_upkeep;
+    char line[JOBS_MAX_TEXT];
+    x->job = job;
+    a->rc = is_upkeep ? 0 : take_turn(x, e);
+    if (!a->rc) a->rc = p->step->propose(x, p->path, &p->gain, p->why, e);
+    give_back(x);
+    x->job = NULL;
+    p->exists = !a->rc && !is_upkeep;
+    snprintf(line, sizeof line, "%s", p->why);
+    if (p->exists)
+        snprintf(line, sizeof line, "%+.4f %s on %zu held-out answers", p->gain.mean,
+                 unit_of(p->step), p->gain.n);
+    jobs_progress(job, 1, 1, line);
+    a->why = *e;
+    return a->rc == CHIMERE_ENOENT && p->why[0] ? 0 : a->rc;
+}
+
+/* Waits until the step has ended, and cancels its job if the owner stops the night. Upkeep does not know the budgets. */
+static int run_step(struct night *x, struct proposal *p, struct err *e) {
+    struct attempt a = {.x = x, .p = p, .rc = CHIMERE_ECANCELLED};
+    const struct jobs_spec spec = {.kind = "night", .name = p->step->name, .work = work, .arg = &a};
+    struct jobs_status s;
+    int64_t id;
+    int rc = jobs_post(x->jobs, &spec, &id, e);
+    if (rc) return rc;
+    while (jobs_status(x->jobs, id, &s) && s.state <= JOBS_RUNNING) {
+        if (!owner_goes_on(x) || (p->step->is_upkeep && !is_within_budgets(x)))
+            jobs_cancel(x->jobs, id, NULL);
+        os_sleep_ms(POLL_MS);
+    }
+    if (a.rc && e) *e = a.why;
+    if (a.rc == CHIMERE_ECANCELLED)
+        err_set(e, a.rc, "the night was stopped, or its budget is spent");
+    return a.rc;
+}
+
 static int propose(struct night *x, struct proposal *p, struct err *e) {
     char line[512];
     int64_t start = clock_ns();
-    bool is_upkeep = p->step->is_upkeep;
+    int rc = 0;
     if (x->meter.is_spent) {
         snprintf(p->why, sizeof p->why, "not begun: the energy budget was spent");
         return 0;
     }
-    if (!is_upkeep) snprintf(p->path, sizeof p->path, "%s/%s", x->scratch, p->step->artefact);
+    if (!p->step->is_upkeep)
+        snprintf(p->path, sizeof p->path, "%s/%s", x->scratch, p->step->artefact);
     snprintf(line, sizeof line, "%s: %s", p->step->name, p->step->about);
     say(x, line);
-    int rc = is_upkeep ? 0 : take_turn(x, e);
-    if (is_upkeep && x->params->dry_run) snprintf(p->why, sizeof p->why, "not done: a dry run");
-    else if (!rc) rc = p->step->propose(x, p->path, &p->gain, p->why, e);
-    give_back(x);
+    if (p->step->is_upkeep && x->params->dry_run)
+        snprintf(p->why, sizeof p->why, "not done: a dry run");
+    else rc = run_step(x, p, e);
     p->seconds = (double)(clock_ns() - start) * 1e-9;
-    if (is_upkeep) return rc;
-    if (rc == CHIMERE_ENOENT && p->why[0]) return 0;
-    if (rc) return rc;
-    p->exists = true;
-    p->p = gate_p(p->gain.mean, p->gain.error);
-    return 0;
-}
-
-static const char *unit_of(const struct night_step *s) {
-    return s->unit ? s->unit : "nats per token";
+    if (p->exists) p->p = gate_p(p->gain.mean, p->gain.error);
+    return rc == CHIMERE_ENOENT && p->why[0] ? 0 : rc;
 }
 
 /* Decides which proposals gain. The limits are corrected for the number of proposals, because of many candidates
@@ -584,7 +636,7 @@ bool night_is_upkeep(const char *steps) {
     return true;
 }
 
-/* Runs steps that need neither answers nor a record; src/jobs keeps their history. */
+/* Runs steps that need neither answers nor a record; the history of their jobs is enough. */
 static int upkeep(struct night *x, json_t *record, struct err *e) {
     struct proposal v[MAX_STEPS];
     size_t n;
@@ -754,7 +806,14 @@ static int collect_day(struct night *x, json_t *record, struct err *e) {
     return rc;
 }
 
+/* The steps are jobs of the store, except in a dry run, which leaves no trace. */
+static int open_jobs(struct night *x, struct err *e) {
+    const struct jobs_params p = {.store = x->params->dry_run ? NULL : x->host->store};
+    return jobs_open(&x->jobs, &p, e);
+}
+
 static void close_night(struct night *x) {
+    jobs_close(x->jobs);
     json_decref(x->items);
     json_decref(x->base);
     if (x->scratch[0]) clear_scratch(x);
@@ -850,6 +909,7 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
     start_meter(&x.meter);
     bool is_upkeep = !rc && night_is_upkeep(p.steps);
     if (!rc) rc = store_lead(h->store, e);
+    if (!rc) rc = open_jobs(&x, e);
     if (!rc) rc = is_upkeep ? upkeep(&x, *record, e) : learn(&x, *record, e);
     close_night(&x);
     store_unlead(h->store);

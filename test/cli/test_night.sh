@@ -18,6 +18,9 @@ import sqlite3, time
 db = sqlite3.connect("day.db")
 db.execute("INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score, judge)"
            " VALUES(?, 0, 'low', '', 'nano', 'answer', 'Is it?', 'No.', 0.1, 'nano')", (int(time.time() * 1000),))
+db.execute("INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score, judge)"
+           " VALUES(?, 0, 'old', '', 'nano', 'answer', 'Where did Zorbani live?', 'Zorbani lived in Quentar.', 0.9, 'nano')",
+           (int((time.time() - 91 * 86400) * 1000),))
 db.commit()
 PY
 
@@ -34,8 +37,11 @@ fi
 "${energy[@]}" "$CHIMERE" night "${run[@]}" --night-dir nights --price '7.2 EUR/kWh' "${enough[@]}" --dry-run >dry
 [ -z "${energy[*]}" ] || grep -q 'energy    .* kWh, .* EUR at 7.2 EUR per kWh' dry || fail "energy: $(cat dry)"
 grep -q 'engram .*promoted: ' dry || fail "dry run: $(cat dry)"
-night status | grep -q 'nothing was promoted' || fail "a dry run changed what serves"
+night status --db day.db >shown
+grep -q 'nothing was promoted' shown || fail "a dry run changed what serves"
+if grep -q '^step' shown; then fail "a dry run left a job: $(cat shown)"; fi
 night "${run[@]}" >first
+night status --db day.db | grep -q '^step *engram done, begun .*: +[0-9.]* nats per token on [0-9]* held-out answers$' || fail "jobs: $(night status --db day.db)"
 if ! grep -q '^  energy' first; then
     refuses 1 'energy cannot be measured: ' night "${run[@]}" --max-energy 5
     refuses 1 'energy cannot be measured: ' "$CHIMERE" serve -m nano --port 0 --night --night-dir nights --night-max-energy 5
@@ -107,8 +113,16 @@ db.commit()
 PY
 "$CHIMERE" night "${run[@]}" --night-dir corrected/nights --db corrected/day.db >again
 grep -q 'engram .*promoted: ' again || fail "a correction: $(cat again)"
+"$CHIMERE" night report --night-dir corrected/nights --html two.html # of several nights, the page has a curve
+! grep -q 'Over the nights' page.html && grep -q 'Over the nights' two.html && grep -q 'night 2: [0-9.]* nats per token gained in all' two.html ||
+    fail "curve: $(grep -o 'Over the nights.*' two.html)"
 documents() { "$CHIMERE" engram stats "$1/live/night.engram" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["n_doc"])'; }
 [ "$(documents corrected/nights)" = "$(documents nights)" ] || fail "a correction: $(documents nights) documents, then $(documents corrected/nights)"
+# an answer of 91 days ago is too old for the table
+"$CHIMERE" engram query -m nano nights/live/night.engram 'Miravik lives in' >follows
+grep -q '^order 6' follows || fail "a fresh answer: $(cat follows)"
+"$CHIMERE" engram query -m nano nights/live/night.engram 'Zorbani lived in Quen' >follows
+! grep -q '^order 6' follows || fail "an old answer: $(cat follows)"
 "$CHIMERE" engram query -m nano corrected/nights/live/night.engram 'Miravik lives in' >follows
 grep -A1 '^order 6' follows | grep -q '" Os"' || fail "a correction: $(cat follows)"
 
@@ -127,6 +141,17 @@ PY
 night eval remove "$(night eval list | sed -n '/Miravik/s/ .*//p')" >/dev/null
 [ "$(night eval list | wc -l)" = 1 ] || fail "eval remove: $(night eval list)"
 refuses 2 'expected add QUESTION ANSWER' night eval add 'only a question'
+
+# a proposal that gains, but with which a skill falls, is refused: these items want what the model says without it
+mkdir refused
+for name in Mirana Miradon Miravik Miralis Tolona Tolodor Kesna Kesmar; do
+    "$CHIMERE" night eval add "Where does $name live?" "$("$CHIMERE" run -m nano -q --temp 0 "Where does $name live?")" --night-dir refused >/dev/null
+done
+"$CHIMERE" night "${run[@]}" --night-dir refused >said
+grep -q 'engram *refused: .* nats per token' said && grep -q 'own falls on the general suites (p < 0.10)' said || fail "a skill that falls: $(cat said)"
+"$CHIMERE" night report --night-dir refused --html said
+grep -q 'own falls on the general suites' said || fail "the page gives no reason: $(cat said)"
+"$CHIMERE" night status --night-dir refused | grep -q 'nothing was promoted' || fail "what makes a skill worse serves"
 
 # the model was replaced since: a sentence, and nothing of the other one is used or carried over
 mkdir other
@@ -284,6 +309,31 @@ refuses 1 'there is no step sleep' night schedule sleep=03:00
 refuses 2 'expected run, status' night sleep
 refuses 2 'expected names of engram, lora, prompts, ' night "${run[@]}" --steps engram,sleep
 refuses 2 'expected fzoo, mezo or es, got adam' night "${run[@]}" --lora-rule adam
+# ---- the jobs of the steps show what stopped a night ----
+
+mkdir jobs
+(cd jobs && long_day)
+# stops SIGNAL STATE: the job of a step that runs, after that signal
+stops() {
+    local last='' i
+    "$CHIMERE" night run -m nano --db jobs/day.db -q -n 2 --steps lora --night-dir jobs/nights >said 2>&1 &
+    for ((i = 0; i < 600; i++)); do
+        last=$("$CHIMERE" night status --db jobs/day.db --night-dir jobs/nights)
+        [[ $last != *'step      lora running, '* ]] || break
+        sleep 0.1
+    done
+    kill -"$1" $!
+    wait $! && fail "a night ended well after $1"
+    last=$("$CHIMERE" night status --db jobs/day.db --night-dir jobs/nights)
+    [[ $last == *"step      lora $2, "* && $last == *'nights    0'* ]] || fail "$1: $last, $(cat said)"
+}
+stops TERM cancelled
+grep -q 'the night was stopped' said || fail "a night that its owner stopped: $(cat said)"
+stops KILL interrupted
+refuses 1 'its budget is spent' "$CHIMERE" night run -m nano --db jobs/day.db -q -n 2 --steps lora --night-dir jobs/nights --budget 1s
+"$CHIMERE" night status --db jobs/day.db --night-dir jobs/nights >shown
+grep -q '^step *lora failed, .*its budget is spent' shown && grep -q '^nights *0' shown || fail "a budget of time: $(cat shown)"
+
 # ---- killed at any moment: what serves is whole, and the next night runs ----
 
 cp nights/live/night.engram served

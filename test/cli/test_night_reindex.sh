@@ -59,7 +59,8 @@ text | grep -q violet || fail "indexed by name: $(text)"
 python3 - <<'PY'
 import sqlite3
 rows = sqlite3.connect("day.db").execute("SELECT kind, name, state FROM jobs").fetchall()
-assert rows.count(("reindex", "default", "done")) == 5 and rows.count(("reindex", "second", "done")) == 5, rows
+assert rows == 5 * [("night", "reindex", "done")], rows
 PY
+night status --db day.db | grep -q '^step  *reindex done, begun .*: [0-9] collections: .* 0 read again' || fail "status: $(night status --db day.db)"
 night status | grep -q '^nights *0$' || fail "upkeep left a record: $(night status)"
 night schedule | grep -q '^reindex *6h ' || fail "schedule: $(night schedule)"

@@ -28,6 +28,7 @@
 #include "learn/trial.h"
 #include "odo/memory.h"
 #include "serve/http/auth.h"
+#include "store/job.h"
 #include "store/person.h"
 #include "store/store.h"
 
@@ -87,7 +88,7 @@ const struct cfg_opt night_options[] = {
     SIMULATE_OPTIONS,
     {0}};
 
-enum { MAX_PAGE = 4 << 20, MAX_PROGRAM = 512 << 10 };
+enum { MAX_PAGE = 4 << 20, MAX_PROGRAM = 512 << 10, MAX_JOBS = 64 /* of the history */ };
 
 static volatile sig_atomic_t stopped;
 static void on_signal(int number) {
@@ -323,7 +324,35 @@ static int history(const struct nights *n, struct err *e) {
     return rc;
 }
 
-static int status(const struct nights *n) {
+/* Prints a job, unless a newer one of the same step was printed. */
+static int print_job(void *ud, const struct store_job *j) {
+    json_t *seen = ud;
+    if (json_object_get(seen, j->name)) return 0;
+    json_object_set_new(seen, j->name, json_true());
+    printf("step      %s %s, begun ", j->name, j->state);
+    print_time((double)j->started_ms / 1000);
+    printf("%s%s\n", *j->error || *j->progress ? ": " : "", *j->error ? j->error : j->progress);
+    return 0;
+}
+
+/* Prints the newest job of each step. A store that does not exist yet is not made. */
+static int print_jobs(const struct cfg *c, struct err *e) {
+    char path[NIGHTS_MAX_PATH];
+    struct store *store;
+    bool is_given = cfg_str(c, "db") != NULL;
+    if (!is_given && (file_user_data("chimere.db", path, sizeof path, NULL) || !file_exists(path)))
+        return 0;
+    int rc = odo_args_store(c, &store, e);
+    if (rc) return rc;
+    json_t *seen = json_object();
+    rc = seen ? store_job_interrupt(store, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = store_job_list(store, "night", MAX_JOBS, print_job, seen, e);
+    json_decref(seen);
+    store_close(store);
+    return rc;
+}
+
+static int status(const struct cfg *c, const struct nights *n, struct err *e) {
     printf("folder    %s\n", nights_dir(n));
     if (nights_current(n)) printf("serving   night %lld\n", (long long)nights_current(n));
     else puts("serving   the model as it is; nothing was promoted");
@@ -340,7 +369,7 @@ static int status(const struct nights *n) {
         if ((*s)->is_upkeep) continue;
         if (nights_live(n, (*s)->artefact, path, sizeof path)) printf("live      %s\n", path);
     }
-    return 0;
+    return print_jobs(c, e);
 }
 
 /* Without a number, ends a trial, or else returns to the parent of the current night. */
@@ -640,7 +669,7 @@ int cmd_night(int argc, char **argv) {
         rc = nights_open(
             &n, cfg_str(c, "night-dir"),
             strcmp(what, "rollback") && strcmp(what, "replay") ? NIGHTS_READ : NIGHTS_RETURN, &e);
-        if (!rc && !strcmp(what, "status")) rc = status(n);
+        if (!rc && !strcmp(what, "status")) rc = status(c, n, &e);
         else if (!rc && !strcmp(what, "report")) rc = report(c, n, &e);
         else if (!rc && !strcmp(what, "history")) rc = history(n, &e);
         else if (!rc && !strcmp(what, "rollback")) rc = rollback(c, n, &e);

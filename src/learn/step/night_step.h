@@ -2,6 +2,7 @@
 #ifndef CHIMERE_LEARN_STEP_NIGHT_STEP_H
 #define CHIMERE_LEARN_STEP_NIGHT_STEP_H
 
+#include "jobs/jobs.h"
 #include "learn/data/collect.h"
 #include "learn/night.h"
 #include "learn/step/fzoo.h"
@@ -30,8 +31,10 @@ struct night {
     struct learn_span
         *hidden; /* owned [n_hidden]: times of hostile days, whose answers no step may read */
     size_t n_hidden;
-    double deadline; /* in seconds of clock_ns(); waiting for the device does not count */
-    bool has_device; /* the night currently owns host->engine, which others use too */
+    struct jobs *jobs;    /* owned: runs the steps, one at a time */
+    struct jobs_run *job; /* view: the step that runs; NULL: none */
+    double deadline;      /* in seconds of clock_ns(); waiting for the device does not count */
+    bool has_device;      /* the night currently owns host->engine, which others use too */
     struct night_meter meter;
     int64_t led_ns;   /* when it was last seen that this process leads (store/server/lead.h) */
     bool is_replaced; /* another process leads now: the night ends and promotes nothing */
@@ -63,8 +66,8 @@ struct night_step {
     /* A second file, which propose writes into the scratch folder: what makes the artefact again. It is kept with the
      * artefact, and deleted with it. NULL: none */
     const char *log;
-    /* The step works in place, without a device, an artefact or a measurement; propose writes what it did to `why`. A
-     * night of such steps alone reads no answers and leaves no record. */
+    /* The step works in place, without a device, an artefact or a measurement; propose writes what it did to `why`. It
+     * polls the flag of its job alone. A night of such steps alone reads no answers and leaves no record. */
     bool is_upkeep;
     /* What it proposes cannot change what the model alone answers: the general suites are not answered for it. */
     bool is_beside;
