@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/ahead.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -714,9 +715,55 @@ static int take_blocks(struct binder *b, size_t block, size_t host_block, char *
     return *host ? 0 : err_set(b->e, CHIMERE_ENOMEM, "out of memory for experts on the host");
 }
 
+/* Lists what prepare_all reads, in its order: the table of tokens, then every matrix. Returns the number. */
+static size_t list_read(struct binder *b, struct ahead_part *out) {
+    struct weight *m[MAX_MATRICES];
+    const struct weight *table = &b->w->global.token_embd;
+    size_t n = 0;
+    if (out) out[n] = (struct ahead_part){table->data, table->data ? weight_bytes(table) : 0};
+    n++;
+    for (int32_t il = -1; il < arch_n_layer_all(b->hp); il++) {
+        int n_here = matrices(b->w, b->hp, il, m);
+        for (int i = 0; i < n_here; i++) {
+            if (!m[i]->data || is_on_disk(b->w, b->hp, m[i], il)) continue;
+            if (out) out[n] = (struct ahead_part){m[i]->data, weight_bytes(m[i])};
+            n++;
+        }
+    }
+    return n;
+}
+
+static int prepare_each(struct binder *b, char *at, char *host, struct ahead *ahead, bool quiet) {
+    struct weight *m[MAX_MATRICES];
+    size_t n_read = 0;
+    uint64_t done = 0;
+    int rc = 0;
+    for (int32_t il = -1; !rc && il < arch_n_layer_all(b->hp); il++) {
+        int n = matrices(b->w, b->hp, il, m);
+        for (int i = 0; i < n; i++) {
+            if (!m[i]->data) continue;
+            uint64_t bytes = weight_bytes(m[i]);
+            bool routed =
+                (b->hp->layer[il < 0 ? 0 : il].ffn & FFN_MOE) && m[i]->n_mat > 1 && il >= 0;
+            uint64_t read =
+                routed ? bytes / (uint64_t)m[i]->n_mat * (uint64_t)b->hp->moe.n_used : bytes;
+            if (il < b->hp->n_layer) b->w->bytes_per_tok += read;
+            if (is_on_disk(b->w, b->hp, m[i], il)) continue;
+            struct dev *d = home_of(b, m[i], il);
+            if (d != b->dev) b->w->host_bytes_per_tok += read;
+            ahead_use(ahead, ++n_read);
+            rc = prepare_one(b, m[i], il, d, d == b->dev ? &at : &host);
+            if (rc) break;
+            done += bytes;
+            if (!quiet) progress_step(done);
+        }
+    }
+    return rc;
+}
+
 static int prepare_all(struct binder *b, const struct expert_placement *where, bool quiet) {
     struct weight *m[MAX_MATRICES];
-    uint64_t total = 0, done = 0;
+    uint64_t total = 0;
     /* bytes of the device's and of the host's forms; one allocation each, so that the CPU reads
      * them through few huge pages */
     size_t block = 0, host_block = 0;
@@ -750,27 +797,17 @@ static int prepare_all(struct binder *b, const struct expert_placement *where, b
             if (on_host(b->w, il)) end += copy_vectors(b, il, end);
         host += vector_bytes;
     }
-    rc = check_tables(b);
+    size_t n_read = list_read(b, NULL);
+    struct ahead *ahead = NULL;
+    struct ahead_part *parts = mem_alloc_array(n_read, sizeof *parts);
+    if (!parts) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
+    list_read(b, parts);
+    rc = ahead_new(&ahead, parts, n_read, b->e);
+    if (!rc) rc = check_tables(b);
     if (!quiet) progress_begin("preparing weights", total, true);
-    for (int32_t il = -1; !rc && il < n_all; il++) {
-        int n = matrices(b->w, b->hp, il, m);
-        for (int i = 0; i < n; i++) {
-            if (!m[i]->data) continue;
-            uint64_t bytes = weight_bytes(m[i]);
-            bool routed =
-                (b->hp->layer[il < 0 ? 0 : il].ffn & FFN_MOE) && m[i]->n_mat > 1 && il >= 0;
-            uint64_t read =
-                routed ? bytes / (uint64_t)m[i]->n_mat * (uint64_t)b->hp->moe.n_used : bytes;
-            if (il < b->hp->n_layer) b->w->bytes_per_tok += read;
-            if (is_on_disk(b->w, b->hp, m[i], il)) continue;
-            struct dev *d = home_of(b, m[i], il);
-            if (d != b->dev) b->w->host_bytes_per_tok += read;
-            rc = prepare_one(b, m[i], il, d, d == b->dev ? &at : &host);
-            if (rc) break;
-            done += bytes;
-            if (!quiet) progress_step(done);
-        }
-    }
+    if (!rc) rc = prepare_each(b, at, host, ahead, quiet);
+    ahead_free(ahead);
+    mem_free(parts);
     if (!quiet) progress_end();
     for (int32_t il = 0; il < b->hp->n_layer; il++) b->w->bytes_per_tok += shared_bytes(b, il);
     return rc;

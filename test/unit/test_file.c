@@ -8,9 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/ahead.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -181,6 +184,49 @@ static void folders_are_made_on_the_way(void **state) {
     assert_int_equal(file_mkdirs(name, &e), CHIMERE_ELIMIT);
 }
 
+static bool is_resident(const unsigned char *at) {
+    unsigned char one = 0;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    assert_int_equal(mincore((void *)((uintptr_t)at / page * page), 1, &one), 0);
+    return one & 1;
+}
+
+static bool becomes_resident(const unsigned char *at) {
+    for (int i = 0; i < 2000 && !is_resident(at); i++) usleep(5000);
+    return is_resident(at);
+}
+
+/* Pages are in memory before anybody reads them, but only AHEAD_BYTES after the part in use. */
+static void parts_are_read_before_they_are_used(void **state) {
+    (void)state;
+    enum { FIRST = 8192, MORE = 16 << 20, TMPFS = 0x01021994 };
+    const size_t size = FIRST + (size_t)AHEAD_BYTES + 2 * MORE;
+    struct statfs fs;
+    struct file_map m;
+    struct ahead *a;
+    struct err e = {0};
+    assert_int_equal(file_write(in_dir("a"), "x", 1, &e), 0);
+    assert_int_equal(truncate(in_dir("a"), (off_t)size), 0);
+    assert_int_equal(statfs(in_dir("a"), &fs), 0);
+    if (fs.f_type == TMPFS) {
+        puts("skip: files in memory, a build folder on a disk");
+        return;
+    }
+    assert_int_equal(file_map(&m, in_dir("a"), &e), 0);
+    const struct ahead_part parts[] = {{m.data + 1, FIRST - 1}, {m.data + FIRST, size - FIRST}};
+    assert_false(is_resident(m.data + size - MORE));
+    assert_int_equal(ahead_new(&a, parts, 2, &e), 0);
+    assert_true(becomes_resident(m.data + AHEAD_BYTES - MORE));
+    assert_true(becomes_resident(m.data + FIRST));
+    usleep(50000);
+    assert_false(is_resident(m.data + size - MORE));
+    ahead_use(a, 1);
+    assert_true(becomes_resident(m.data + size - 1));
+    ahead_free(a);
+    file_unmap(&m);
+    assert_int_equal(truncate(in_dir("a"), 0), 0);
+}
+
 static void failed_allocations_are_reported(void **state) {
     (void)state;
     for (int nth = 1; nth <= 2; nth++) {
@@ -207,6 +253,7 @@ int main(void) {
         cmocka_unit_test(only_regular_files_are_mapped),
         cmocka_unit_test(what_is_mapped_can_be_replaced),
         cmocka_unit_test(folders_are_made_on_the_way),
+        cmocka_unit_test(parts_are_read_before_they_are_used),
         cmocka_unit_test(failed_allocations_are_reported),
     };
     return cmocka_run_group_tests(tests, make_dir, drop_dir);
