@@ -3,14 +3,22 @@
 
     lab/tier_sim.py TRACE [--slots N,N,...] [--policy lru,decayed,best] [--skip TOKENS] [--json]
     lab/tier_sim.py TRACE --shares [--slots N,N,...] [--json]
+    lab/tier_sim.py TRACE --processor LAYERS,STEP,COPY,READ,JOIN [--slots N,N,...] [--skip TOKENS] [--json]
 
 A hit is a distinct expert of one layer's batch that is in the layer's pool when the batch begins, as the
 engine counts. Policies: lru; decayed, which is the engine's (last use + 4 log2(1 + uses that halve every 256
 tokens)); best, the offline optimum: who is needed last goes. --skip leaves the first tokens out of the count.
 
---shares compares two ways to divide the slots among the layers: the same number for each, and by marginal hits, each slot
-going to the layer that gains the most hits by it. The first half of the tokens decides, the second half counts; one token
+--shares compares three ways to divide the slots among the layers: the same number for each; by marginal hits, each slot
+going to the layer that gains the most hits by it; and by uses, as the engine does, each layer having as many slots as it
+uses different experts in T tokens, by its counts. The first half of the tokens decides, the second half counts; one token
 at a time, LRU.
+
+--processor compares three ways to serve misses by the tokens per second that they allow: the device copies all; the
+processor computes all; of a layer's misses, as many each as finish first. LAYERS of the model, of which the trace may
+have fewer; STEP: ms of a step without misses; in microseconds, COPY of an expert over the bus, READ of one by the
+processor, JOIN of a layer that waits for the processor. An expert that the processor computes is copied as well, for
+later tokens, and that costs nothing here: the last two are upper bounds.
 
 Written from docs/tiers.md alone, so that it can check the engine's counters (test/cli/test_tiers.sh).
 """
@@ -113,10 +121,33 @@ def distances(rows, n_expert):
     return found
 
 
+def by_uses(counts, n_used, least, n_slot):
+    """-> slots of each layer, for the T with which they are n_slot together"""
+    n_expert, low, high = len(counts[0]), 0.0, 32.0
+    rates = [[min(1, (1 + n) / (sum(c) + n_expert) * n_used) for n in c] for c in counts]
+    for _ in range(40):
+        t = 2 ** ((low + high) / 2)
+        own = [max(least, int(sum(1 - (1 - p) ** t for p in r))) for r in rates]
+        low, high = ((low + high) / 2, high) if sum(own) <= n_slot else (low, (low + high) / 2)
+    own = [max(least, int(sum(1 - (1 - p) ** 2**low for p in r))) for r in rates]
+    while sum(own) < n_slot:
+        for il in range(len(own)):
+            own[il] += own[il] < n_expert and sum(own) < n_slot
+    return own
+
+
 def shares(batches, n_layer, n_expert, n_slot):
-    """-> hit rates with equal shares and with shares by marginal hits, and the smallest and largest of these"""
-    layers = [distances([row for b in batches for row in b[il]], n_expert) for il in range(n_layer)]
-    least = min(n_slot, len(batches[0][0][0]))
+    """-> hit rates with equal shares, by marginal hits and by uses, and the smallest and largest of the last two"""
+    streams = [[row for b in batches for row in b[il]] for il in range(n_layer)]
+    layers = [distances(rows, n_expert) for rows in streams]
+    n_used = len(batches[0][0][0])
+    least = min(n_slot, n_used)
+    counts = [[0] * n_expert for _ in streams]
+    for rows, c in zip(streams, counts):
+        for row in rows[: len(rows) // 2]:
+            for x in row:
+                c[x] += 1
+    used = by_uses(counts, n_used, least, n_slot * n_layer)
     own = [least] * n_layer
     for _ in range(n_layer * (n_slot - least)):
         # curves are not quite concave: look ahead to the end of a plateau
@@ -129,9 +160,30 @@ def shares(batches, n_layer, n_expert, n_slot):
     return [
         sum(sum(second[:n_slot]) for _, second in layers) / n,
         sum(sum(second[:k]) for k, (_, second) in zip(own, layers)) / n,
-        min(own),
-        max(own),
+        sum(sum(second[:k]) for k, (_, second) in zip(used, layers)) / n,
+        [min(own), max(own)],
+        [min(used), max(used)],
     ]
+
+
+def speeds(batches, n_layer, n_slot, skip, model):
+    """-> tokens per second if all misses are copied, if the processor computes them, and if both share them"""
+    n_model, step, copy, read, join = model
+    waits, n = [0, 0, 0], 0
+    for il in range(n_layer):
+        layer, n_tok = Layer("decayed", n_slot, {}), 0
+        for i, b in enumerate(batches):
+            _, m = layer.run(b[il], i)
+            n_tok += len(b[il])
+            if n_tok <= skip:
+                continue
+            n += len(b[il])
+            if not m:
+                continue
+            shared = [max(k * copy, (m - k) * read + join if k < m else 0) for k in range(m + 1)]
+            for i_way, us in enumerate((m * copy, m * read + join, min(shared))):
+                waits[i_way] += us
+    return [1e3 / (step + 1e-3 * w / n * n_model) for w in waits]
 
 
 def main():
@@ -141,6 +193,7 @@ def main():
     p.add_argument("--policy", default="lru,decayed,best")
     p.add_argument("--skip", type=int, default=0)
     p.add_argument("--shares", action="store_true")
+    p.add_argument("--processor")
     p.add_argument("--json", action="store_true")
     a = p.parse_args()
     n_layer, n_expert, batches = read(a.trace)
@@ -150,8 +203,20 @@ def main():
         if a.json:
             json.dump(rows, sys.stdout)
             return
-        for n, (equal, moved, low, high) in rows.items():
-            print(f"{n:5} slots a layer: {100 * equal:.2f}% equal, {100 * moved:.2f}% by marginal hits, {low} to {high} slots")
+        for n, (equal, moved, used, m, u) in rows.items():
+            print(
+                f"{n:5} slots a layer: {100 * equal:.2f}% equal; {100 * moved:.2f}% by marginal hits, {m[0]} to {m[1]} slots; "
+                f"{100 * used:.2f}% by uses, {u[0]} to {u[1]} slots"
+            )
+        return
+    if a.processor:
+        model = [float(x) for x in a.processor.split(",")]
+        rows = {n: speeds(batches, n_layer, n, a.skip, model) for n in slots}
+        if a.json:
+            json.dump(rows, sys.stdout)
+            return
+        for n, (copied, computed, shared) in rows.items():
+            print(f"{n:5} slots a layer: {copied:.1f} tokens per second copied, {computed:.1f} computed, {shared:.1f} shared")
         return
     policies = a.policy.split(",")
     rows = []

@@ -9,7 +9,9 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -19,8 +21,10 @@
 
 #include "base/mem.h"
 #include "base/reader.h"
+#include "base/rng.h"
 #include "convert/synth.h"
 #include "kernels/cpu/cpu.h"
+#include "model/experts/experts_share.h"
 #include "model/experts/routing.h"
 #include "model/experts/tier.h"
 #include "model/forward.h"
@@ -246,6 +250,81 @@ static void earlier_uses_fill_the_pool(void **s) {
         bed_close(&b);
     }
     mem_free(got);
+}
+
+/* K experts for a token, each drawn with a weight of (1 + number)^-power; distinct. */
+enum { SHARE_E = 64, SHARE_K = 8, SHARE_L = 3, SHARE_N = 2000 };
+static void draw(struct rng *r, double power, int32_t ids[SHARE_K]) {
+    double sum = 0;
+    for (int x = 0; x < SHARE_E; x++) sum += pow(1 + x, -power);
+    for (int k = 0; k < SHARE_K; k++) {
+        double u = rng_uniform(r) * sum;
+        int32_t x = 0;
+        while (x + 1 < SHARE_E && (u -= pow(1 + x, -power)) > 0) x++;
+        ids[k] = x;
+        for (int i = 0; i < k; i++)
+            if (ids[i] == x) k--, i = k;
+    }
+}
+
+/* Hits of an LRU with n slots. */
+static int lru_hits(uint64_t seed, double power, int32_t n) {
+    struct rng r;
+    int64_t last[SHARE_E] = {0};
+    int32_t ids[SHARE_K];
+    int hits = 0;
+    rng_seed(&r, seed);
+    for (int64_t t = 1; t <= SHARE_N; t++) {
+        draw(&r, power, ids);
+        for (int k = 0; k < SHARE_K; k++) {
+            int newer = 0;
+            for (int x = 0; x < SHARE_E; x++) newer += last[x] > last[ids[k]];
+            hits += last[ids[k]] && newer < n;
+        }
+        for (int k = 0; k < SHARE_K; k++) last[ids[k]] = t * SHARE_K + k;
+    }
+    return hits;
+}
+
+/* A layer that prefers some experts gets fewer slots than those that use all, and the sum of hits grows; with few
+ * counts all get the same. */
+static void layers_share_slots_by_their_uses(void **s) {
+    (void)s;
+    static const double power[SHARE_L] = {2.5, 0.3, 0};
+    static const size_t record[SHARE_L] = {100, 100, 200};
+    static uint32_t uses[SHARE_L][SHARE_E];
+    for (int few = 0; few < 2; few++) {
+        struct share_layer l[SHARE_L + 1] = {{.record = 0}};
+        struct rng r;
+        int32_t ids[SHARE_K];
+        uint64_t bytes = 32 * 400 + 50, all = 0;
+        int hits = 0, equal = 0;
+        rng_seed(&r, 5);
+        memset(uses, 0, sizeof uses);
+        for (int il = 0; il < SHARE_L; il++) {
+            l[il + 1] = (struct share_layer){uses[il], record[il], 0};
+            for (int t = 0; t < (few ? 1 : SHARE_N); t++) {
+                draw(&r, power[il], ids);
+                for (int k = 0; k < SHARE_K; k++) uses[il][ids[k]]++;
+            }
+        }
+        experts_share(l, SHARE_L + 1, SHARE_E, SHARE_K, SHARE_K, bytes);
+        assert_int_equal(l[0].n, 0);
+        for (int il = 1; il <= SHARE_L; il++) {
+            assert_in_range(l[il].n, SHARE_K, SHARE_E);
+            all += (uint64_t)l[il].n * l[il].record;
+            hits += lru_hits(77, power[il - 1], l[il].n);
+            equal += lru_hits(77, power[il - 1], 32);
+        }
+        assert_true(all <= bytes && all + 200 > bytes);
+        if (few) assert_true(abs(l[1].n - l[2].n) <= 1 && abs(l[2].n - l[3].n) <= 1);
+        else assert_true(l[1].n + 4 < l[2].n && hits > equal + equal / 50);
+    }
+    struct share_layer whole = {uses[0], 100, 0};
+    experts_share(&whole, 1, SHARE_E, SHARE_K, SHARE_K, UINT64_MAX);
+    assert_int_equal(whole.n, SHARE_E);
+    experts_share(&whole, 1, SHARE_E, SHARE_K, SHARE_K, 100 * SHARE_K);
+    assert_int_equal(whole.n, SHARE_K);
 }
 
 /* Misses of the bed's runs until now. */
@@ -548,6 +627,7 @@ int main(void) {
         cmocka_unit_test(a_pool_that_is_too_small_is_refused),
         cmocka_unit_test(a_failed_read_fails_the_batch),
         cmocka_unit_test(earlier_uses_fill_the_pool),
+        cmocka_unit_test(layers_share_slots_by_their_uses),
         cmocka_unit_test(idle_pages_hold_experts),
         cmocka_unit_test(a_file_that_changes_is_noticed),
         cmocka_unit_test(memory_may_be_short_at_any_point),

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "format/quant.h"
+#include "model/experts/experts_share.h"
 
 enum { ALIGN = 256, LEAST_SPARE = 4 /* records of a layer in idle pages */ };
 
@@ -22,7 +23,7 @@ struct slot_layer {
 
 struct expert_slots {
     struct dev *d; /* borrowed */
-    int32_t n_layer, n_expert;
+    int32_t n_layer, n_expert, n_used;
     struct slot_layer *layers; /* owned [n_layer] */
     struct moe_counts *counts; /* owned by d, pinned [n_layer] */
     uint32_t *uses;            /* owned by d, pinned [n_layer, n_expert] */
@@ -43,10 +44,16 @@ static int32_t slots_of(const struct hparams *hp, double share) {
     return n > hp->moe.n_used ? n : hp->moe.n_used;
 }
 
+/* Bytes of a slot, of a layer whose experts take in_form bytes. */
+static uint64_t slot_bytes(uint64_t in_form, int32_t n_expert) {
+    uint64_t n = (uint64_t)n_expert;
+    return (in_form + n - 1) / n;
+}
+
 /* Each part of a layer's slots is aligned, and so is its directory; hence a bound on the bytes per layer. */
 static uint64_t layer_bytes(const struct hparams *hp, uint64_t in_form, int32_t n_slot) {
-    uint64_t n = (uint64_t)hp->moe.n_expert;
-    return (in_form + n - 1) / n * (uint64_t)n_slot + 64 * n + 16 * (uint64_t)ALIGN;
+    return slot_bytes(in_form, hp->moe.n_expert) * (uint64_t)n_slot +
+           64 * (uint64_t)hp->moe.n_expert + 16 * (uint64_t)ALIGN;
 }
 
 uint64_t expert_slots_bytes(const struct hparams *hp, const uint64_t *in_form, int32_t n_layer,
@@ -77,29 +84,33 @@ static size_t place(struct dev *d, struct weight *const part[3], int32_t n_mat, 
     return n;
 }
 
-static int add_layer(struct expert_slots *s, struct slot_layer *l, int32_t n_slot, struct err *e) {
+static int add_slots(struct expert_slots *s, struct slot_layer *l, int32_t n_slot, struct err *e) {
     const struct ops *ops = s->d->ops;
     size_t at[3], bytes = place(s->d, l->part, n_slot, at);
     size_t directory = ops->pool_bytes(s->n_expert, n_slot);
     size_t spare = (size_t)s->n_expert * sizeof *l->spare;
-    l->host = ops->host_alloc(s->d, place(s->d, l->part, s->n_expert, l->host_at));
     l->memory = ops->alloc(s->d, bytes + directory + spare);
-    if (!l->host)
-        return err_set(e, CHIMERE_ENOMEM, "experts: the machine refused pinned memory for them");
     if (!l->memory) return err_set(e, CHIMERE_ENOMEM, "experts: no memory for their slots");
     l->pool.n_slot = n_slot;
     l->pool.directory = (char *)l->memory + bytes;
     l->spare = (struct moe_spare *)((char *)l->pool.directory + directory);
-    l->record = place(s->d, l->part, 1, (size_t[3]){0});
     for (int i = 0; i < 3; i++)
         if (l->part[i] && l->part[i]->data) {
             l->pool.slot[i] = stack_of(l->part[i], n_slot);
             l->pool.slot[i].data = (char *)l->memory + at[i];
         }
     s->n_slot += (uint64_t)n_slot;
-    s->n_all += (uint64_t)s->n_expert;
     s->bytes += bytes;
     return 0;
+}
+
+static int add_layer(struct expert_slots *s, struct slot_layer *l, int32_t n_slot, struct err *e) {
+    l->host = s->d->ops->host_alloc(s->d, place(s->d, l->part, s->n_expert, l->host_at));
+    if (!l->host)
+        return err_set(e, CHIMERE_ENOMEM, "experts: the machine refused pinned memory for them");
+    l->record = place(s->d, l->part, 1, (size_t[3]){0});
+    s->n_all += (uint64_t)s->n_expert;
+    return add_slots(s, l, n_slot, e);
 }
 
 /* The stage has room for the largest layer; a layer places its parts there as in host memory. */
@@ -167,7 +178,8 @@ int expert_slots_new(struct expert_slots **out, const struct hparams *hp, struct
                      struct err *e) {
     struct expert_slots *s = *out = mem_zalloc(sizeof *s);
     if (!s) return err_set(e, CHIMERE_ENOMEM, "out of memory for experts");
-    *s = (struct expert_slots){.d = d, .n_layer = n_layer, .n_expert = hp->moe.n_expert};
+    *s = (struct expert_slots){
+        .d = d, .n_layer = n_layer, .n_expert = hp->moe.n_expert, .n_used = hp->moe.n_used};
     int rc = fill(s, hp, layer, device_bytes, e);
     if (rc) {
         expert_slots_free(s);
@@ -296,13 +308,38 @@ static void most_used(const uint32_t *uses, int32_t n_expert, int32_t n_slot, in
     }
 }
 
+/* Divides the memory of the slots anew, as earlier uses suggest. */
+static int share_again(struct expert_slots *s, const uint32_t *uses, struct err *e) {
+    struct share_layer *share = mem_alloc_array((size_t)s->n_layer, sizeof *share);
+    uint64_t bytes = 0;
+    int rc = share ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory for experts");
+    for (int32_t il = 0; !rc && il < s->n_layer; il++) {
+        struct slot_layer *l = &s->layers[il];
+        size_t at[3];
+        share[il] = (struct share_layer){.uses = uses + (size_t)il * (size_t)s->n_expert};
+        if (!l->memory) continue;
+        share[il].record = slot_bytes(place(s->d, l->part, s->n_expert, at), s->n_expert);
+        bytes += share[il].record * (uint64_t)l->pool.n_slot;
+        s->d->ops->free(s->d, l->memory);
+        l->memory = NULL;
+    }
+    if (!rc) experts_share(share, s->n_layer, s->n_expert, s->n_used, s->n_used, bytes);
+    s->n_slot = s->bytes = 0;
+    for (int32_t il = 0; !rc && il < s->n_layer; il++)
+        if (share[il].record) rc = add_slots(s, &s->layers[il], share[il].n, e);
+    mem_free(share);
+    return rc;
+}
+
 int expert_slots_fill(struct expert_slots *s, const uint32_t *uses, struct err *e) {
     const struct ops *ops = s->d->ops;
+    int rc = share_again(s, uses, e);
+    if (rc) return rc;
     size_t n_expert = (size_t)s->n_expert, row = n_expert + STEP_MAX_TOK;
     size_t bytes = (size_t)s->n_layer * row * sizeof(int32_t);
     int32_t *ids = mem_alloc(bytes), *ids_dev = ids ? ops->alloc(s->d, bytes) : NULL;
     uint64_t *order = mem_alloc_array(n_expert, sizeof *order);
-    int rc = ids_dev && order ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory for experts");
+    rc = ids_dev && order ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory for experts");
     const struct weight router = {.n_out = s->n_expert};
     for (int pass = 0; !rc && pass < 2; pass++) { /* lists all experts, then copies them */
         if (pass) ops->upload(s->d, ids_dev, ids, bytes);

@@ -1,7 +1,7 @@
 /* expert_slots.h: routed experts of which a device holds those in use, in slots of its memory.
  *
  * All experts are in pinned host memory, in the device's form, one allocation per layer. Each layer has the same share
- * of its experts in slots. The op itself decides which expert a slot holds, and copies it (moe_pool in tensor.h).
+ * of its experts in slots, until earlier uses divide them (experts_share.h). The op itself decides which expert a slot holds, and copies it (moe_pool in tensor.h).
  * Batches longer than a step use a stage of one layer's experts, which all layers share. Pages of keys and values that
  * no sequence uses hold experts that left their slots. Belongs to the model and to the thread that uses the device;
  * expert_slots_stats may be called by any thread. */
@@ -31,7 +31,8 @@ void expert_slots_stats(const struct expert_slots *s, struct tier_stats *out);
 /* Tokens that used each expert of each layer since the pool was opened, [n_layer, n_expert]. Changes while the device
  * works. */
 const uint32_t *expert_slots_uses(const struct expert_slots *s);
-/* Fills the slots of every layer with its most used experts. Only before the first batch. */
+/* Divides the slots among the layers by earlier uses, and fills those of every layer with its most used experts. Only
+ * before the first batch. */
 int expert_slots_fill(struct expert_slots *s, const uint32_t *uses, struct err *e);
 
 /* experts_lend.h, for slots */

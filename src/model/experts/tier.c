@@ -12,6 +12,7 @@
 #include "base/thread.h"
 #include "format/quant.h"
 #include "kernels/cpu/gemm/repack.h"
+#include "model/experts/experts_share.h"
 
 enum {
     UNIT = 64,     /* bytes per place unit; records and their parts are multiples */
@@ -713,8 +714,31 @@ static void *fill_thread(void *arg) {
     return NULL;
 }
 
+/* Divides the pool anew, as earlier uses suggest. */
+static int share_again(struct tier *t, const uint32_t *uses, struct err *e) {
+    struct share_layer *share = mem_alloc_array((size_t)t->n_layer, sizeof *share);
+    if (!share) return err_set(e, CHIMERE_ENOMEM, "out of memory for experts");
+    for (int32_t il = 0; il < t->n_layer; il++)
+        share[il] =
+            (struct share_layer){uses + (size_t)il * (size_t)t->n_expert, t->layers[il].record, 0};
+    experts_share(share, t->n_layer, t->n_expert, t->n_used, least_slots(t), t->pool_bytes);
+    size_t at = 0;
+    t->stats.n_slot = 0;
+    for (int32_t il = 0; il < t->n_layer; il++) {
+        struct layer *l = &t->layers[il];
+        l->n_slot = l->n_free = share[il].n;
+        for (int32_t i = 0; i < l->n_slot; i++, at += l->record) l->at[i] = at;
+        t->stats.n_slot += (uint64_t)l->n_slot;
+    }
+    show(t);
+    mem_free(share);
+    return 0;
+}
+
 /* Counts are as if the experts were used on as often as before. */
 int tier_fill(struct tier *t, const uint32_t *uses, struct err *e) {
+    int rc = share_again(t, uses, e);
+    if (rc) return rc;
     for (int32_t il = 0; il < t->n_layer; il++) {
         struct layer *l = &t->layers[il];
         const uint32_t *n = uses + (size_t)il * (size_t)t->n_expert;

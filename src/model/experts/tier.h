@@ -2,7 +2,7 @@
  *
  * An expert is one record of the pool: gate, up and down together, in the device's form. A directory per layer maps
  * experts to records. Threads read the experts that a batch needs and the pool lacks, while those present are computed.
- * Each layer has a fixed share of the pool. The expert with the lowest sum of last use and logarithm of its decayed
+ * Each layer has a fixed share of the pool (experts_share.h). The expert with the lowest sum of last use and logarithm of its decayed
  * count is evicted first; of those that this batch still needs, the one that it needs last. Belongs to the model; any
  * number of forward passes may call tier_run, which runs one call at a time. Only for devices in host memory. A failed
  * read fails the batch: an expert that was not read is never computed. */
@@ -59,7 +59,7 @@ int tier_run(struct tier *t, int32_t il, const int32_t *ids, int32_t n_tok,
 
 /* Tokens that used each expert of each layer since tier_new, [n_layer, n_expert]. Changes while batches run. */
 const uint32_t *tier_uses(const struct tier *t);
-/* Starts a thread that reads the most used experts of earlier runs into slots that no batch has filled yet. It stops
+/* Divides the pool among the layers by the uses of earlier runs. Starts a thread that reads the most used experts into slots that no batch has filled yet. It stops
  * when there are none, or when a read fails, and leaves the disk to long batches. uses: as tier_uses. Once per tier,
  * before its first batch. */
 int tier_fill(struct tier *t, const uint32_t *uses, struct err *e);
