@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/guard.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/os/os.h"
@@ -213,6 +214,7 @@ static int run(int argc, char **argv) {
 int main(int argc, char **argv) {
     if (!os_hold_streams()) return 1;
     signal(SIGPIPE, SIG_IGN);
+    guard_begin();
     json_set_alloc_funcs(mem_library_alloc, mem_free);
     return end(run(argc, argv));
 }

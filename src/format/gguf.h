@@ -73,6 +73,10 @@ int gguf_open(struct gguf **out, const char *path, struct err *e);
 int gguf_open_memory(struct gguf **out, const void *data, size_t n, const char *name,
                      struct err *e);
 void gguf_close(struct gguf *g);
+/* For readers that call gguf_check before they use what they computed (guard.h). */
+void gguf_guard(struct gguf *g);
+/* CHIMERE_EIO: a file was truncated, or could not be read, since gguf_guard. */
+int gguf_check(const struct gguf *g, struct err *e);
 /* Releases the memory of the pages inside data[0..n) of a tensor; the next access reads them again. */
 void gguf_release(const struct gguf *g, const void *data, size_t n);
 

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/guard.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -43,6 +44,7 @@ static const struct {
 
 struct part {
     struct file_map map; /* data NULL if the bytes are the caller's */
+    int guard;           /* of the map; 0: none */
     char *path;          /* owned */
     uint64_t size;
 };
@@ -653,6 +655,7 @@ int gguf_open_memory(struct gguf **out, const void *data, size_t n, const char *
 void gguf_close(struct gguf *g) {
     if (!g) return;
     for (uint32_t i = 0; i < g->n_files; i++) {
+        guard_remove(g->files[i].guard);
         file_unmap(&g->files[i].map);
         mem_free(g->files[i].path);
     }
@@ -663,6 +666,24 @@ void gguf_close(struct gguf *g) {
     mem_free(g->tensor_index.slots);
     arena_fini(&g->names);
     mem_free(g);
+}
+
+void gguf_guard(struct gguf *g) {
+    for (uint32_t i = 0; i < g->n_files; i++) {
+        struct part *f = &g->files[i];
+        if (f->map.data && !f->guard) f->guard = guard_add(f->map.data, (size_t)f->map.size);
+    }
+}
+
+int gguf_check(const struct gguf *g, struct err *e) {
+    for (uint32_t i = 0; i < g->n_files; i++) {
+        if (!guard_is_damaged(g->files[i].guard)) continue;
+        err_set(e, CHIMERE_EIO, "%s: the file was truncated or cannot be read while it is in use",
+                g->files[i].path);
+        err_hint(e, "load the model again");
+        return CHIMERE_EIO;
+    }
+    return 0;
 }
 
 void gguf_release(const struct gguf *g, const void *data, size_t n) {

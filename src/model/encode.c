@@ -226,7 +226,8 @@ int forward_encode(struct forward *f, const struct encode_text *texts, int32_t n
     if (ranks && hp->rank_pooling == POOL_CLS) {
         for (int32_t i = 0; i < n_text; i++) f->rows[i] = f->spans[i].row;
         ops->gather_rows(f->d, f->picked, f->x, f->rows, n_text, d);
-        return rank(f, n_text, out, e);
+        rc = rank(f, n_text, out, e);
+        return rc ? rc : gguf_check(f->m->gguf, e);
     }
     float *host = mem_alloc((size_t)((f->n_tok + n_text) * d) * sizeof(float));
     if (!host) return err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -239,5 +240,6 @@ int forward_encode(struct forward *f, const struct encode_text *texts, int32_t n
     else if (hp->dense.n[0]) add_dense(f, n_text, out);
     else memcpy(out, pooled, (size_t)(n_text * d) * sizeof(float));
     mem_free(host);
+    if (!rc) rc = gguf_check(f->m->gguf, e);
     return rc ? rc : ops->status(f->d, e);
 }

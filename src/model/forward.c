@@ -288,6 +288,7 @@ int forward_run_part(struct forward *f, const struct batch_item *runs, int32_t n
     }
     f->runs = NULL;
     rc = experts_status(f->experts, e);
+    if (!rc) rc = gguf_check(f->m->gguf, e);
     /* report the cause, not that other ranks are missing */
     if (!rc && f->link) rc = ops->status(f->d, e);
     if (!rc && f->link) rc = link_status(f->link, e);

@@ -227,6 +227,7 @@ static int open_part(struct model **out, const char *path, struct dev *dev,
     m->dev = dev;
     int rc = gguf_open(&m->gguf, path, e);
     if (!rc) {
+        gguf_guard(m->gguf);
         rc = hparams_read(&m->hp, m->gguf, e);
         if (!rc) rc = hparams_cut(&m->hp, part, e);
         if (!rc && m->hp.moe.n_latent && m->host)
@@ -244,6 +245,7 @@ static int open_part(struct model **out, const char *path, struct dev *dev,
         if (!rc) rc = make_rope(m, e);
         if (!rc) rc = make_ones(m, e);
         if (!rc) rc = make_attn_bias(m, e);
+        if (!rc) rc = gguf_check(m->gguf, e);
         if (rc) err_prefix(e, "%s", path);
     }
     if (rc) {

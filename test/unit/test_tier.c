@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/guard.h"
 #include "base/mem.h"
 #include "base/reader.h"
 #include "base/rng.h"
@@ -416,6 +417,38 @@ static void a_file_that_changes_is_noticed(void **s) {
     mem_free(got);
 }
 
+/* A model in memory still reads rows of tables from the file's map. If the file is cut, requests fail, and so does the
+ * start; nothing is computed from the zeros. */
+static void a_file_that_is_cut_does_not_end_the_process(void **s) {
+    (void)s;
+    char other[300];
+    struct bed b;
+    struct err e = {0};
+    float *got = room();
+    snprintf(other, sizeof other, "%s/cut.gguf", scratch);
+    copy_file(other);
+    guard_begin();
+    if (bed_open(&b, other, 0, &e)) fail_msg("%s", e.text);
+    if (run_all(&b, got, &e)) fail_msg("%s", e.text);
+    assert_int_equal(truncate(other, 4096), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(run_all(&b, got, &e), CHIMERE_EIO);
+        assert_non_null(strstr(e.text, "cut.gguf: the file was truncated or cannot be read"));
+    }
+    bed_close(&b);
+    struct gguf *g;
+    copy_file(other);
+    assert_int_equal(gguf_open(&g, other, &e), 0);
+    gguf_guard(g);
+    assert_int_equal(gguf_check(g, &e), 0);
+    assert_int_equal(truncate(other, 4096), 0);
+    const struct gguf_tensor *last = gguf_tensor_at(g, gguf_n_tensors(g) - 1);
+    assert_int_equal(((const volatile unsigned char *)last->data)[0], 0);
+    assert_int_equal(gguf_check(g, &e), CHIMERE_EIO);
+    gguf_close(g);
+    mem_free(got);
+}
+
 static void memory_may_be_short_at_any_point(void **s) {
     (void)s;
     uint64_t pool = all_experts() / 2;
@@ -630,6 +663,7 @@ int main(void) {
         cmocka_unit_test(layers_share_slots_by_their_uses),
         cmocka_unit_test(idle_pages_hold_experts),
         cmocka_unit_test(a_file_that_changes_is_noticed),
+        cmocka_unit_test(a_file_that_is_cut_does_not_end_the_process),
         cmocka_unit_test(memory_may_be_short_at_any_point),
         cmocka_unit_test(threads_read_if_io_uring_is_refused),
         cmocka_unit_test(generated_streams_reuse_experts_as_trained_models_do),
