@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "../unit/scratch.h"
@@ -13,7 +14,7 @@
 #include "convert/synth.h"
 #include "format/quant.h"
 #include "kernels/cuda/cuda.h"
-#include "model/experts/tier.h"
+#include "model/experts/expert_slots.h"
 #include "model/forward.h"
 #include "model/seq/seq_impl.h"
 
@@ -49,8 +50,26 @@ static void other(struct seq_pool *p, struct seq **s, int32_t step, bool lends) 
     if (step == ENDS) seq_free(*s);
 }
 
+/* Each layer uses its first experts more than the others, the later the layer, the more so. */
+static int fill(const struct model *m, struct err *e) {
+    uint32_t uses[N_LAYER * N_EXPERT];
+    for (int32_t il = 0; il < N_LAYER; il++)
+        for (int32_t x = 0; x < N_EXPERT; x++)
+            uses[il * N_EXPERT + x] = 4000u >> (x < 12 / (il + 1) ? 0 : 2 * il);
+    return experts_fill(&m->weights.experts, uses, e);
+}
+
+/* Slots of the layers, as a text. */
+static const char *shares(const struct model *m) {
+    static char text[N_LAYER * 4];
+    for (int32_t il = 0; il < N_LAYER; il++)
+        snprintf(text + 3 * il, 4, "%3d", expert_slots_pool(m->weights.experts.slots, il)->n_slot);
+    return text;
+}
+
 /* The logits of a prompt's last token and of steps; misses: until the other sequence grows, and of all. */
-static int run(uint64_t slot_bytes, float out[N_STEP][N_VOCAB], uint64_t misses[2], struct err *e) {
+static int run(uint64_t slot_bytes, bool fills, float out[N_STEP][N_VOCAB], uint64_t misses[2],
+               struct err *e) {
     const struct cuda_params exact = {.precise = true};
     const struct expert_placement where = {.slot_bytes = slot_bytes};
     const struct seq_pool_params pp = {
@@ -62,6 +81,12 @@ static int run(uint64_t slot_bytes, float out[N_STEP][N_VOCAB], uint64_t misses[
     struct seq *s = NULL, *o = NULL;
     if (cuda_open(&d, &exact, e)) fail_msg("%s", e->text);
     int rc = model_open_placed(&m, path, d, &where, true, e);
+    char before[N_LAYER * 4] = "";
+    if (!rc && slot_bytes) snprintf(before, sizeof before, "%s", shares(m));
+    if (!rc && fills) {
+        rc = fill(m, e);
+        assert_string_not_equal(before, shares(m));
+    }
     if (!rc) rc = seq_pool_new(&pool, m, &pp, e);
     if (!rc) rc = forward_new(&f, m, pool, N_PROMPT, 1, e);
     if (!rc) rc = seq_new(&s, pool, e);
@@ -91,9 +116,9 @@ static void sequences_and_experts_share_pages(void **state) {
     (void)state;
     struct err e = {0};
     uint64_t misses[2] = {0, 0};
-    if (run(0, want, misses, &e)) fail_msg("%s", e.text);
+    if (run(0, false, want, misses, &e)) fail_msg("%s", e.text);
     uint64_t bytes = 1 << 16;
-    while (run(bytes, got, misses, &e)) {
+    while (run(bytes, false, got, misses, &e)) {
         assert_int_equal(e.code, CHIMERE_ELIMIT);
         bytes += bytes / 4;
     }
@@ -101,6 +126,9 @@ static void sequences_and_experts_share_pages(void **state) {
     /* each expert is read once while the pages are idle, and again when a sequence has taken them */
     assert_true(misses[0] <= N_LAYER * N_EXPERT);
     assert_true(misses[1] > misses[0]);
+    /* more slots than needed, divided by uses */
+    if (run(bytes + bytes / 8, true, got, misses, &e)) fail_msg("%s", e.text);
+    assert_memory_equal(got, want, sizeof want);
 }
 
 int main(void) {
