@@ -146,13 +146,17 @@ starts_again() {
     cmp one again || fail "after the program was started again, it says something else"
     stop
 }
-kill -USR1 $pid
-starts_again
+if [ -n "${CHIMERE_EXE:-}" ]; then # without signals of POSIX the end of this test starts the program again
+    stop
+else
+    kill -USR1 $pid
+    starts_again
+fi
 # a card of the split misses the deadline of a sum (test/faults/card.c): the answer in progress fails with a sentence, the
 # probes report it, and the server starts again by itself
 head -c 8 /dev/zero >fault
-faults=("LD_PRELOAD=$FAULT_CARD" "FAULT_FILE=$work/fault")
-if env "${faults[@]}" "$CHIMERE" --version >/dev/null 2>&1; then
+faults=("LD_PRELOAD=${FAULT_CARD:-}" "FAULT_FILE=$work/fault")
+if [ -n "${FAULT_CARD:-}" ] && env "${faults[@]}" "$CHIMERE" --version >/dev/null 2>&1; then
     start --gpus cpu,cpu --split tensor
     jq -n '{messages: [{role: "user", content: "Count."}], temperature: 0, max_tokens: 100}' >count.json
     for _ in $(seq 20); do # the other card may answer in the same moment
@@ -167,7 +171,7 @@ if env "${faults[@]}" "$CHIMERE" --version >/dev/null 2>&1; then
     starts_again
     grep -q 'a card is lost: the server starts again in 1 s' plan || fail "$(cat plan)"
 else
-    echo "no lost card: LD_PRELOAD has no effect on a build with sanitizers"
+    echo "no lost card: LD_PRELOAD has no effect on a build with sanitizers, and Windows has none"
 fi
 faults=()
 # a state that one split has saved serves the next one, and an n-gram table adds to its logits
@@ -197,8 +201,9 @@ grep -q 'cuda:9 is left out: gpu: ' plan || fail "$(cat plan)"
 questions >again
 cmp one again || fail "one card alone says something else"
 stop
-# none answers: another attempt after a pause, which a signal ends; five attempts in quick succession are the last
-"$CHIMERE" serve --restarted 1:0 --port 0 -q --no-odo -t 1 --gpus 9 >line 2>plan &
+# none answers: another attempt after a pause, by the same arguments; a signal ends it; five attempts in quick succession are
+# the last
+"$CHIMERE" serve --restarted 1:0 --port 0 -q --no-odo -t 1 --name 'two "words" \' --gpus 9 >line 2>plan &
 pid=$!
 for _ in $(seq 100); do
     grep -q 'the next attempt is in 4 s' plan && break

@@ -27,7 +27,8 @@ bool os_program(char *out, size_t out_size); /* path of the running program */
  * returns false, or where there is no such signal, the process ends as before. */
 void os_on_bus_error(bool (*repair)(uintptr_t at));
 /* Replaces this process by the same program with other arguments; argv ends with NULL. Open files are closed. Returns
- * only if that is not possible. */
+ * only if that is not possible. On Windows the old process stays and waits for the new one, without passing on its
+ * files. */
 void os_run_again(char *const *argv);
 
 #endif
