@@ -62,7 +62,7 @@ struct lm {
     int64_t n_ctx;
     bool is_split;   /* over several devices: if one is lost, it cannot work */
     uint64_t layout; /* identifies the model and the file format of its states */
-    uint64_t device; /* identifies the kind of device, on which the last bits of a state depend */
+    uint64_t device; /* identifies the kinds of devices, on which the last bits of a state depend */
     uint64_t checkpoint_bytes; /* host memory of a checkpoint without its pages */
     uint64_t page_bytes;       /* size of KV_PAGE positions */
     bool lends;                /* pages in device memory that are not in use hold experts */
@@ -92,8 +92,8 @@ struct seq_pool_params lm_pool_params(const struct engine_params *p);
 /* struct lm's layout; pool: of the whole model, or its shape (seq_parts.h) */
 uint64_t lm_layout(const struct model *m, const struct seq_pool *pool,
                    const struct engine_params *p);
-/* struct lm's device; n: of how many such devices */
-uint64_t lm_device(const struct dev *d, int32_t n);
+/* struct lm's device, of n parts or slices: the kinds of all devices, and what of the model is on which. */
+uint64_t lm_device(struct model *const *parts, int32_t n);
 
 /* A model without weights, for tests. The next token is a function of the last two; after `n_eos` answer tokens it
  * prefers the end token. Logits are the same on every machine. delay_us: duration of a step. */

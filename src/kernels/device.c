@@ -3,15 +3,21 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/str.h"
 
 #ifdef CHIMERE_CUDA
+#include "kernels/cuda/card.h"
 #include "kernels/cuda/cuda.h"
 
 static int open_gpu(struct dev **out, const struct device_params *p, int number, struct err *e) {
     const struct cuda_params c = {
         .device = number, .n_thread = p->n_thread, .vram_bytes = p->vram_bytes};
     return cuda_open(out, &c, e);
+}
+
+static uint64_t gpu_kind(const struct dev *d) {
+    return strcmp(d->ops->name, "cuda") ? 0 : cuda_card(d);
 }
 #else
 static int open_gpu(struct dev **out, const struct device_params *p, int number, struct err *e) {
@@ -22,6 +28,11 @@ static int open_gpu(struct dev **out, const struct device_params *p, int number,
     err_hint(e,
              "build with cmake --preset cuda where a CUDA toolkit of 12.8 or newer is installed");
     return CHIMERE_EUNSUPPORTED;
+}
+
+static uint64_t gpu_kind(const struct dev *d) {
+    (void)d;
+    return 0;
 }
 #endif
 
@@ -36,4 +47,9 @@ int device_open(struct dev **out, const struct device_params *p, struct err *e) 
         return err_set(e, CHIMERE_EINVAL, "device: expected auto, cpu, cuda or cuda:N, got '%s'",
                        name);
     return open_gpu(out, p, number, e);
+}
+
+uint64_t device_kind(const struct dev *d) {
+    const char *name = d->ops->name, *isa = strcmp(name, "cpu") ? "" : cpu_isa_name(d);
+    return hash_bytes(isa, strlen(isa), hash_bytes(name, strlen(name), gpu_kind(d)));
 }

@@ -16,4 +16,7 @@ struct device_params {
 /* Returns CHIMERE_EUNSUPPORTED if the requested device does not exist; the error message says why. */
 int device_open(struct dev **out, const struct device_params *p, struct err *e);
 
+/* A number of what the last bits of results depend on: of a processor its level of SIMD, of a GPU card.h's number. */
+uint64_t device_kind(const struct dev *d);
+
 #endif

@@ -9,11 +9,44 @@
 #include <stdlib.h>
 
 #include "../unit/select_rows.h"
+#include "kernels/cuda/card.h"
 
 /* Rows that are multiplied in 8 bits at most. */
 enum { BATCH = 64 };
 static const uint32_t batch_types[] = {QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
 enum { N_BATCH_TYPE = sizeof batch_types / sizeof *batch_types };
+
+/* ---- the card ---- */
+
+#ifdef CHIMERE_EMULATE
+extern const char *emulate_name; /* of the emulator's cards */
+#endif
+
+static uint64_t card_of(const struct cuda_params *p) {
+    struct err e = {0};
+    struct dev *d;
+    if (cuda_open(&d, p, &e)) fail_msg("%s", e.text);
+    uint64_t n = cuda_card(d);
+    d->ops->close(d);
+    return n;
+}
+
+/* States are shared only by devices of equal numbers. */
+static void a_card_has_the_number_of_its_kind(void **state) {
+    (void)state;
+    const struct cuda_params plain = {.layout = PLANES}, roomy = {.layout = PLANES_WIDE},
+                             exact = {.layout = PLANES, .precise = true};
+    assert_int_equal(cuda_card(dev), card_of(&plain));
+    assert_int_not_equal(cuda_card(dev), card_of(&roomy));
+    assert_int_not_equal(cuda_card(dev), card_of(&exact));
+#ifdef CHIMERE_EMULATE
+    const char *name = emulate_name;
+    emulate_name = "another card";
+    assert_int_not_equal(cuda_card(wide), card_of(&roomy));
+    emulate_name = name;
+    assert_int_equal(cuda_card(wide), card_of(&roomy));
+#endif
+}
 
 /* ---- linear ---- */
 
@@ -788,6 +821,7 @@ int main(void) {
         cmocka_unit_test_setup(moe_of_long_rows_agrees, seed),
     };
     const struct CMUnitTest others[] = {
+        cmocka_unit_test(a_card_has_the_number_of_its_kind),
         cmocka_unit_test_setup(rows_agree, seed),
         cmocka_unit_test_setup(elements_agree, seed),
         cmocka_unit_test_setup(picked_rows_keep_their_bits, seed),

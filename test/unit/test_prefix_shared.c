@@ -14,6 +14,8 @@
 #include "base/rng.h"
 #include "engine/lm.h"
 #include "engine/prefix_shared.h"
+#include "kernels/cpu/cpu.h"
+#include "model/model.h"
 #include "scratch.h"
 
 enum { VOCAB = 500, MAX_TALK = 4096, STATE = 100, FILE_BYTES = 2900 };
@@ -79,6 +81,8 @@ static struct engine_params sharing(const char *name) {
     return p;
 }
 
+static uint64_t device; /* of the engines that are opened next */
+
 static struct engine *open_engine(const struct engine_params *p) {
     struct lm_fake_params fp = {.n_vocab = VOCAB,
                                 .eos = 0,
@@ -90,6 +94,7 @@ static struct engine *open_engine(const struct engine_params *p) {
     struct engine *g;
     struct err e = {0};
     assert_int_equal(lm_open_fake(&lm, &fp, &e), 0);
+    lm->device = device;
     if (engine_new_over(&g, lm, NULL, p, &e)) fail_msg("%s", e.text);
     return g;
 }
@@ -181,8 +186,39 @@ static void what_differs_is_not_shared(void **state) {
     p.cache.shared_build++;
     assert_int_equal(reused(&p, &t), 0);
     p.cache.shared_build--;
+    device = 1; /* another card */
+    assert_int_equal(reused(&p, &t), 0);
+    device = 0;
     p.deterministic = true; /* prompts are cut at other places */
     assert_int_equal(reused(&p, &t), 0);
+}
+
+/* The number that keeps states of unequal devices apart. */
+static void devices_of_equal_bits_have_equal_numbers(void **state) {
+    (void)state;
+    struct err e = {0};
+    struct dev *best, *again, *scalar;
+    assert_int_equal(cpu_open(&best, 1, CPU_ISA_BEST, &e), 0);
+    assert_int_equal(cpu_open(&again, 2, CPU_ISA_BEST, &e), 0); /* threads change no bits */
+    assert_int_equal(cpu_open(&scalar, 1, CPU_ISA_SCALAR, &e), 0);
+    struct expert_layer layer[3] = {{.on_host = true}};
+    struct model a = {.dev = best, .hp.n_layer = 3}, b = a, c = a;
+    struct model *one[] = {&a, &b}, *other[] = {&b, &c};
+    b.dev = again;
+    c.dev = scalar;
+    assert_int_equal(lm_device(&one[0], 1), lm_device(&one[1], 1));
+    if (strcmp(cpu_isa_name(best), cpu_isa_name(scalar)))
+        assert_int_not_equal(lm_device(&other[0], 1), lm_device(&other[1], 1));
+    assert_int_not_equal(lm_device(one, 1), lm_device(one, 2));
+    b.weights.experts.host = scalar; /* the host multiplies the experts of a layer */
+    b.weights.experts.layer = layer;
+    assert_int_not_equal(lm_device(&one[0], 1), lm_device(&one[1], 1));
+    uint64_t first = lm_device(&one[1], 1);
+    layer[1].on_host = true;
+    assert_int_not_equal(lm_device(&one[1], 1), first);
+    best->ops->close(best);
+    again->ops->close(again);
+    scalar->ops->close(scalar);
 }
 
 static void damage(const char *path) {
@@ -316,6 +352,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_engine_continues_a_conversation),
         cmocka_unit_test(what_differs_is_not_shared),
+        cmocka_unit_test(devices_of_equal_bits_have_equal_numbers),
         cmocka_unit_test(damaged_and_foreign_files_are_left_aside),
         cmocka_unit_test(quotas_hold_and_leases_are_respected),
         cmocka_unit_test(a_lost_folder_only_costs_the_gain),

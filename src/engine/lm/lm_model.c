@@ -6,7 +6,7 @@
 #include "engine/draft/drafter.h"
 #include "engine/lm.h"
 #include "engine/draft/spec.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/device.h"
 #include "model/seq/checkpoint.h"
 
 struct loaded {
@@ -155,9 +155,21 @@ uint64_t lm_layout(const struct model *m, const struct seq_pool *pool,
     return hash_bytes(form, sizeof form, 0);
 }
 
-uint64_t lm_device(const struct dev *d, int32_t n) {
-    const char *name = d->ops->name, *isa = strcmp(name, "cpu") ? "" : cpu_isa_name(d);
-    return hash_bytes(isa, strlen(isa), hash_bytes(name, strlen(name), (uint64_t)n));
+/* Long batches may stream to the device what the host multiplies in steps. */
+static uint64_t place_of(const struct model *m, uint64_t seed) {
+    const struct expert_store *s = &m->weights.experts;
+    uint64_t form[] = {device_kind(m->dev), m->slice != NULL, s->host ? device_kind(s->host) : 0,
+                       s->host && s->staging[0], s->slots != NULL};
+    uint64_t h = hash_bytes(form, sizeof form, seed);
+    for (int32_t il = 0; s->host && il < m->hp.n_layer; il++)
+        if (s->layer[il].on_host) h = hash_bytes(&il, sizeof il, h);
+    return h;
+}
+
+uint64_t lm_device(struct model *const *parts, int32_t n) {
+    uint64_t h = (uint64_t)n;
+    for (int32_t i = 0; i < n; i++) h = place_of(parts[i], h);
+    return h;
 }
 
 int lm_open_model(struct lm **out, struct model *m, const struct engine_params *p, struct err *e) {
@@ -176,7 +188,7 @@ int lm_open_model(struct lm **out, struct model *m, const struct engine_params *
         x->lm.checkpoint_bytes = checkpoint_state_bytes(x->pool);
         x->lm.layout = lm_layout(m, x->pool, p);
         x->lm.lends = !m->dev->ops->is_host && seq_pool_lends(x->pool);
-        x->lm.device = lm_device(m->dev, 1);
+        x->lm.device = lm_device(&m, 1);
     }
     if (!rc) rc = forward_new(&x->f, m, x->pool, p->n_batch, lm_n_out_max(p), e);
     const struct drafter_params draft = {.m = m,

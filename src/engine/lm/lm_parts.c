@@ -215,7 +215,7 @@ int lm_open_parts(struct lm **out, struct model *const *parts, int32_t n, struct
     }
     if (!rc) rc = lm_parts_shape(x, p, e);
     if (!rc) x->lm.layout = lm_layout(x->whole, x->shape, p);
-    if (!rc) x->lm.device = lm_device(parts[0]->dev, is_sliced ? -n : n);
+    if (!rc) x->lm.device = lm_device(parts, n);
     if (!rc && is_sliced) rc = lm_tensor_new(&x->tensor, x, p, e);
     if (!rc && is_sliced && lm_tensor_selects(x->tensor))
         x->ops.select = slices_select, x->ops.row = slices_row;

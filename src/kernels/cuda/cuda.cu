@@ -2,6 +2,7 @@
 #include <stdint.h>
 #include <utility>
 
+#include "kernels/cuda/card.h"
 #include "kernels/cuda/cuda_impl.cuh"
 
 extern "C" {
@@ -780,4 +781,13 @@ int cuda_open(struct dev **out, const struct cuda_params *p, struct err *e) {
     }
     *out = &c->dev;
     return 0;
+}
+
+uint64_t cuda_card(const struct dev *d) {
+    const struct cuda *c = (const struct cuda *)d;
+    cudaDeviceProp prop;
+    if (cudaGetDeviceProperties(&prop, c->params.device) != cudaSuccess) prop.name[0] = 0;
+    const uint64_t form[] = {(uint64_t)c->compute, (uint64_t)c->all_sm, c->layout,
+                             c->params.precise};
+    return hash_bytes(prop.name, strlen(prop.name), hash_bytes(form, sizeof form, 0));
 }

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,7 +76,9 @@ enum {
 };
 /* Compute capability, 90 or what the environment's EMULATE_COMPUTE says. */
 extern const int emulate_compute;
+extern const char *emulate_name; /* of every card, set by tests */
 struct cudaDeviceProp {
+    char name[256];
     int major, minor, multiProcessorCount;
     size_t totalGlobalMem;
 };
@@ -112,7 +115,8 @@ static inline cudaError_t cudaDeviceCanAccessPeer(int *can, int, int) {
 }
 static inline cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
-    *p = cudaDeviceProp{emulate_compute / 10, emulate_compute % 10, 5, (size_t)1 << 34};
+    *p = cudaDeviceProp{"", emulate_compute / 10, emulate_compute % 10, 5, (size_t)1 << 34};
+    snprintf(p->name, sizeof p->name, "%s", emulate_name);
     return cudaSuccess;
 }
 enum cudaDeviceAttr {

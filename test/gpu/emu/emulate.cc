@@ -17,6 +17,7 @@ constinit thread_local unsigned char *emulate_shared;
 int inject_fail_nth, inject_lose_nth, inject_lose_device = -1;
 thread_local int emulate_device;
 uint64_t emulate_n_launch;
+const char *emulate_name = "emulated";
 static int asked_compute(void) {
     const char *asked = getenv("EMULATE_COMPUTE");
     return asked ? atoi(asked) : 90;
