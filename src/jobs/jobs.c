@@ -6,35 +6,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/thread.h"
+#include "jobs/jobs_impl.h"
 #include "store/job.h"
 
-struct jobs_run {
-    struct jobs_run *next; /* list in the order of posting */
-    struct jobs *jobs;     /* view */
-    struct jobs_status s;  /* guarded by the runner's lock */
-    struct jobs_spec spec; /* kind and name are not used */
-    _Atomic bool cancelled;
-    int n_waiting;       /* callers in jobs_wait; keeps an ended job from being freed */
-    int64_t row;         /* row in the history; 0: none. Only the job's worker uses it */
-    int64_t recorded_ns; /* same */
-};
-
-struct jobs {
-    struct store *store; /* borrowed; or NULL */
-    int max_queued;
-    pthread_mutex_t lock; /* guards the following fields */
-    pthread_cond_t changed;
-    struct jobs_run *first; /* owned list */
-    int64_t last_id;
-    int n_queued, n_running, n_ended;
-    bool paused, closing;
-    int n_worker;
-    pthread_t workers[JOBS_MAX_WORKERS];
-};
-
 const char *jobs_state_name(enum jobs_state s) {
-    static const char *const names[] = {"queued", "running", "done", "failed", "cancelled"};
+    static const char *const names[] = {"queued", "running",   "done",
+                                        "failed", "cancelled", "shared"};
     return names[s];
 }
 
@@ -44,6 +21,7 @@ const char *jobs_state_name(enum jobs_state s) {
 static void record(struct jobs_run *r, const struct jobs_status *s) {
     struct store *store = r->jobs->store;
     if (!store) return;
+    bool is_shared = s->state == JOBS_RUNNING && r->body;
     const struct store_job row = {.id = r->row,
                                   .kind = s->kind,
                                   .name = s->name,
@@ -53,7 +31,10 @@ static void record(struct jobs_run *r, const struct jobs_status *s) {
                                   .n_done = s->n_done,
                                   .n_total = s->n_total,
                                   .progress = s->text,
-                                  .error = s->error};
+                                  .error = s->error,
+                                  .priority = s->priority,
+                                  .body = is_shared ? r->body : NULL,
+                                  .person = is_shared ? r->person : NULL};
     struct err e = {0};
     int rc = r->row ? store_job_update(store, &row, &e) : store_job_add(store, &row, &r->row, &e);
     if (rc) log_warn("jobs: %s", e.text);
@@ -81,10 +62,16 @@ static bool is_locked(const struct jobs *j, const struct jobs_run *r) {
 static struct jobs_run *pick(const struct jobs *j) {
     struct jobs_run *best = NULL;
     for (struct jobs_run *r = j->paused ? NULL : j->first; r; r = r->next)
-        if (r->s.state == JOBS_QUEUED && (!best || r->s.priority > best->s.priority) &&
-            !is_locked(j, r))
+        if (r->s.state == JOBS_QUEUED && !r->is_sharing &&
+            (!best || r->s.priority > best->s.priority) && !is_locked(j, r))
             best = r;
     return best;
+}
+
+void jobs_free_run(struct jobs_run *r) {
+    mem_free(r->body);
+    mem_free(r->person);
+    mem_free(r);
 }
 
 /* Frees the oldest ended jobs if there are more than JOBS_KEPT. */
@@ -97,7 +84,7 @@ static void prune(struct jobs *j) {
         }
         *at = r->next;
         j->n_ended--;
-        mem_free(r);
+        jobs_free_run(r);
     }
 }
 
@@ -113,8 +100,10 @@ static void end(struct jobs_run *r, enum jobs_state state, const char *error) {
     s.ended_ms = store_now_ms();
     if (!s.started_ms) s.started_ms = s.ended_ms;
     snprintf(s.error, sizeof s.error, "%s", error);
+    bool returns = state == JOBS_CANCELLED && r->returns && r->body && j->store;
     pthread_mutex_unlock(&j->lock);
-    record(r, &s);
+    if (returns) jobs_share_leave(r);
+    else if (state != JOBS_SHARED) record(r, &s);
     if (r->spec.drop) r->spec.drop(r->spec.arg);
     pthread_mutex_lock(&j->lock);
     r->s = s;
@@ -129,6 +118,12 @@ static void claim(struct jobs_run *r) {
     r->s.state = JOBS_RUNNING;
     r->jobs->n_queued--;
     r->jobs->n_running++;
+    if (r->jobs->has_sharer) pthread_cond_signal(&r->jobs->share); /* others may have to wait now */
+}
+
+void jobs_drop(struct jobs_run *r, enum jobs_state state) {
+    claim(r);
+    end(r, state, "");
 }
 
 static void run(struct jobs_run *r) {
@@ -144,6 +139,7 @@ static void run(struct jobs_run *r) {
     if (rc && !e.text[0]) err_set(&e, rc, "it failed with code %d", rc);
     pthread_mutex_lock(&j->lock);
     end(r, state, state == JOBS_FAILED ? e.text : "");
+    if (j->has_sharer) pthread_cond_signal(&j->share); /* a worker is free */
 }
 
 static void *worker(void *ud) {
@@ -192,13 +188,15 @@ int jobs_open(struct jobs **out, const struct jobs_params *p, struct err *e) {
     struct jobs *j = mem_zalloc(sizeof *j);
     if (!j) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     j->store = p->store;
+    j->kinds = p->kinds;
+    j->n_kind = p->store ? p->n_kind : 0;
     j->max_queued =
         p->max_queued > 0 && p->max_queued < JOBS_MAX_QUEUED ? p->max_queued : JOBS_MAX_QUEUED;
     pthread_mutex_init(&j->lock, NULL);
     pthread_cond_init(&j->changed, NULL);
     while (j->n_worker < n && !pthread_create(&j->workers[j->n_worker], NULL, worker, j))
         j->n_worker++;
-    if (j->n_worker == n) {
+    if (j->n_worker == n && !jobs_share_start(j)) {
         *out = j;
         return 0;
     }
@@ -210,56 +208,76 @@ void jobs_close(struct jobs *j) {
     if (!j) return;
     pthread_mutex_lock(&j->lock);
     j->closing = true;
-    for (struct jobs_run *r = j->first; r; r = r->next) r->cancelled = true;
+    for (struct jobs_run *r = j->first; r; r = r->next) {
+        r->returns = !r->cancelled;
+        r->cancelled = true;
+    }
     pthread_cond_broadcast(&j->changed);
     pthread_mutex_unlock(&j->lock);
+    jobs_share_stop(j);
     for (int i = 0; i < j->n_worker; i++) pthread_join(j->workers[i], NULL);
+    for (struct jobs_run *r = j->first; r; r = r->next)
+        if (r->s.state == JOBS_QUEUED && r->body && !jobs_share_leave(r)) break;
     j->store = NULL; /* otherwise a locked store would delay the end of each queued job */
     pthread_mutex_lock(&j->lock);
     for (struct jobs_run *r = j->first; r;) {
         bool queued = r->s.state == JOBS_QUEUED;
-        if (queued) {
-            claim(r);
-            end(r, JOBS_CANCELLED, "");
-        }
+        if (queued) jobs_drop(r, JOBS_CANCELLED);
         r = queued ? j->first : r->next; /* end() may have freed neighbours in the list */
     }
     pthread_mutex_unlock(&j->lock);
     for (struct jobs_run *r = j->first, *next; r; r = next) {
         next = r->next;
-        mem_free(r);
+        jobs_free_run(r);
     }
+    if (j->has_sharer) pthread_cond_destroy(&j->share);
     pthread_cond_destroy(&j->changed);
     pthread_mutex_destroy(&j->lock);
     mem_free(j);
+}
+
+void jobs_append(struct jobs *j, struct jobs_run *r) {
+    struct jobs_run **at = &j->first;
+    while (*at) at = &(*at)->next;
+    *at = r;
+    r->jobs = j;
+    r->s.id = ++j->last_id;
+    j->n_queued++;
+    pthread_cond_broadcast(&j->changed);
+    if (j->has_sharer) pthread_cond_signal(&j->share);
+}
+
+static struct jobs_run *run_of(const struct jobs *j, const struct jobs_spec *spec) {
+    struct jobs_run *r = mem_zalloc(sizeof *r);
+    if (!r) return NULL;
+    r->spec = *spec;
+    r->s.priority = spec->priority;
+    snprintf(r->s.kind, sizeof r->s.kind, "%s", spec->kind);
+    snprintf(r->s.name, sizeof r->s.name, "%s", spec->name);
+    if (!spec->body || !jobs_shares(j, spec->kind)) return r;
+    r->body = mem_strdup(spec->body);
+    r->person = mem_strdup(spec->person ? spec->person : "");
+    if (r->body && r->person) return r;
+    jobs_free_run(r);
+    return NULL;
 }
 
 int jobs_post(struct jobs *j, const struct jobs_spec *spec, int64_t *id, struct err *e) {
     if (strlen(spec->kind) > JOBS_MAX_NAME || strlen(spec->name) > JOBS_MAX_NAME)
         return err_set(e, CHIMERE_ELIMIT, "job: expected a name of at most %d bytes",
                        JOBS_MAX_NAME);
-    struct jobs_run *r = mem_zalloc(sizeof *r);
+    struct jobs_run *r = run_of(j, spec);
     if (!r) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    r->jobs = j;
-    r->spec = *spec;
-    r->s.priority = spec->priority;
-    snprintf(r->s.kind, sizeof r->s.kind, "%s", spec->kind);
-    snprintf(r->s.name, sizeof r->s.name, "%s", spec->name);
     pthread_mutex_lock(&j->lock);
     bool room = !j->closing && j->n_queued < j->max_queued;
     if (room) {
-        r->s.id = ++j->last_id;
+        jobs_append(j, r);
         if (id) *id = r->s.id;
-        struct jobs_run **at = &j->first;
-        while (*at) at = &(*at)->next;
-        *at = r;
-        j->n_queued++;
-        pthread_cond_broadcast(&j->changed);
     }
     bool closing = j->closing;
     pthread_mutex_unlock(&j->lock);
     if (room) return 0;
-    mem_free(r);
+    jobs_free_run(r);
     return err_set(e, CHIMERE_EBUSY, "job: the queue is %s", closing ? "closing" : "full");
 }
 
@@ -271,10 +289,7 @@ int jobs_cancel(struct jobs *j, int64_t id, struct err *e) {
         r->cancelled = true;
         pthread_cond_broadcast(&j->changed);
     }
-    if (found && r->s.state == JOBS_QUEUED) {
-        claim(r);
-        end(r, JOBS_CANCELLED, "");
-    }
+    if (found && r->s.state == JOBS_QUEUED && !r->is_sharing) jobs_drop(r, JOBS_CANCELLED);
     pthread_mutex_unlock(&j->lock);
     return found ? 0 : err_set(e, CHIMERE_ENOENT, "job: none with id %lld", (long long)id);
 }
@@ -283,15 +298,24 @@ void jobs_pause(struct jobs *j, bool paused) {
     pthread_mutex_lock(&j->lock);
     j->paused = paused;
     pthread_cond_broadcast(&j->changed);
+    if (j->has_sharer) pthread_cond_signal(&j->share);
     pthread_mutex_unlock(&j->lock);
 }
 
 void jobs_wait(struct jobs *j, int64_t id) {
     pthread_mutex_lock(&j->lock);
     struct jobs_run *r = id ? find(j, id) : NULL;
+    uint64_t looks = j->n_look; /* a later look tells whether the store has jobs */
     if (r) r->n_waiting++;
-    while (id ? r && !has_ended(r) : j->n_queued || j->n_running)
+    while (id ? r && !has_ended(r)
+              : j->n_queued || j->n_running ||
+                    (j->has_sharer && !j->paused && j->none_at <= looks)) {
+        if (!id && j->has_sharer) {
+            j->look_ns = 0;
+            pthread_cond_signal(&j->share);
+        }
         pthread_cond_wait(&j->changed, &j->lock);
+    }
     if (r) r->n_waiting--;
     pthread_mutex_unlock(&j->lock);
 }

@@ -4,7 +4,12 @@
  * and name never run concurrently in one runner: the second stays queued. Work reports progress and polls for
  * cancellation, either by jobs_continue (which also waits while the runner is paused) or by reading the flag of
  * jobs_cancel_flag; it must do so at least every 0.5 s. With a store, every job that was started or cancelled has a row
- * in its history (store/job.h). Any thread may call any function. */
+ * in its history (store/job.h). Any thread may call any function.
+ *
+ * Processes that share a store may share jobs: those with a body, of kinds that are described in jobs_params. Such a job
+ * runs here if a worker is free, and otherwise waits in the store for the first process with a free worker, on any machine
+ * (store/job.h). If the process that runs it ends, another one runs it again. Without an answer from the store, jobs
+ * run here. */
 #ifndef CHIMERE_JOBS_JOBS_H
 #define CHIMERE_JOBS_JOBS_H
 
@@ -19,26 +24,42 @@ enum {
     JOBS_MAX_NAME = 128, /* bytes of a kind or a name */
     JOBS_MAX_TEXT = 256, /* bytes of a progress or error text; longer ones are cut */
     JOBS_MAX_QUEUED = 4096,
-    JOBS_KEPT = 64,       /* ended jobs that jobs_status still finds */
-    JOBS_RECORD_MS = 2000 /* least time between two records of progress in the store */
+    JOBS_KEPT = 64,        /* ended jobs that jobs_status still finds */
+    JOBS_RECORD_MS = 2000, /* least time between two records of progress in the store */
+    JOBS_LOOK_MS = 1000,   /* time between two looks for jobs of other processes */
+    JOBS_LOST_MS = 10000   /* the same for jobs of processes that have ended */
 };
 
-enum jobs_state { JOBS_QUEUED, JOBS_RUNNING, JOBS_DONE, JOBS_FAILED, JOBS_CANCELLED };
-const char *
-jobs_state_name(enum jobs_state s); /* "queued", "running", "done", "failed", "cancelled" */
+/* SHARED: any process may run it now, under another id. */
+enum jobs_state { JOBS_QUEUED, JOBS_RUNNING, JOBS_DONE, JOBS_FAILED, JOBS_CANCELLED, JOBS_SHARED };
+/* "queued", "running", "done", "failed", "cancelled", "shared" */
+const char *jobs_state_name(enum jobs_state s);
 
 struct jobs;     /* a job runner */
 struct jobs_run; /* one job, for its work function */
 struct store;
 
+struct jobs_spec;
+
+/* A kind of jobs that processes share. */
+struct jobs_kind {
+    const char *kind;
+    /* Makes a job from a body, which another version of the program may have written: sets work, drop and arg. */
+    int (*read)(void *ud, const char *name, const char *body, struct jobs_spec *out, struct err *e);
+    void *ud;
+};
+
 struct jobs_params {
     int n_worker;        /* 0: 1; at most JOBS_MAX_WORKERS */
     int max_queued;      /* 0: JOBS_MAX_QUEUED */
     struct store *store; /* store of the history, borrowed until jobs_close; NULL: no history */
+    const struct jobs_kind *kinds; /* [n_kind], that are shared; borrowed until jobs_close */
+    int n_kind;
 };
-/* Rows of the history whose process was killed while the job ran become "interrupted". */
+/* Rows of the history whose process was killed while the job ran become "interrupted", or are run again. */
 int jobs_open(struct jobs **out, const struct jobs_params *p, struct err *e);
-/* Cancels all jobs, waits for running ones, drops queued ones; queued ones leave no row in the history. */
+/* Cancels all jobs, waits for running ones, drops queued ones; queued ones leave no row in the history. Jobs with a body
+ * are left to other processes, or to the next start. */
 void jobs_close(struct jobs *j);
 
 struct jobs_spec {
@@ -49,6 +70,8 @@ struct jobs_spec {
     /* called once after the job has ended, whether it ran or not; NULL: nothing to free */
     void (*drop)(void *arg);
     void *arg;
+    /* copied: the job as a text, if it may be shared, and whose text it is (store/person.h); NULL: it runs here */
+    const char *body, *person;
 };
 /* CHIMERE_EBUSY: the queue is full or the runner is closing; arg then still belongs to the caller. id may be NULL. */
 int jobs_post(struct jobs *j, const struct jobs_spec *spec, int64_t *id, struct err *e);
@@ -56,7 +79,8 @@ int jobs_post(struct jobs *j, const struct jobs_spec *spec, int64_t *id, struct 
 int jobs_cancel(struct jobs *j, int64_t id, struct err *e);
 /* While the runner is paused, no job starts, and running work waits in jobs_continue. */
 void jobs_pause(struct jobs *j, bool paused);
-/* Waits until the job (id 0: every job) has ended. Does not return while the runner is paused and jobs remain. */
+/* Waits until the job (id 0: every job) has ended; with 0 also until the store has no shared job for this runner. Does not
+ * return while the runner is paused and jobs remain. */
 void jobs_wait(struct jobs *j, int64_t id);
 
 struct jobs_status {

@@ -1,6 +1,7 @@
 #include "odo/quality.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -13,8 +14,8 @@
 enum { JUDGE_MS = 60000 };
 
 struct entry {
-    struct quality *q;                                      /* view */
-    char *name, *route, *owner, *question, *answer, *draft; /* owned; draft may be NULL */
+    struct quality *q;                                              /* view */
+    char *name, *route, *owner, *model, *question, *answer, *draft; /* owned; draft may be NULL */
     int64_t night;
     json_t *candidates; /* owned; or NULL */
     double score, draft_score;
@@ -26,6 +27,9 @@ struct quality {
     struct backend *backend; /* borrowed */
     struct store *store;     /* borrowed */
     struct jobs *jobs;       /* owned */
+    /* "quality" and the judge's name: processes with the same judge share the answers that may be kept */
+    char kind[JOBS_MAX_NAME + 1];
+    struct jobs_kind shared;
     _Atomic uint64_t n_judged, n_dropped, n_failed;
 };
 
@@ -39,6 +43,7 @@ static void entry_free(void *entry) {
     mem_free(x->name);
     mem_free(x->route);
     mem_free(x->owner);
+    mem_free(x->model);
     mem_free(x->question);
     mem_free(x->answer);
     mem_free(x->draft);
@@ -74,7 +79,7 @@ static int write_rows(struct quality *q, const struct entry *x, struct err *e) {
                                 .route = x->route,
                                 .owner = x->owner,
                                 .night = x->night,
-                                .model = q->backend->name,
+                                .model = x->model,
                                 .origin = "answer",
                                 .question = x->keep ? x->question : NULL,
                                 .answer = x->keep ? x->answer : NULL,
@@ -82,6 +87,7 @@ static int write_rows(struct quality *q, const struct entry *x, struct err *e) {
                                 .judge = q->backend->name};
     int64_t id = 0;
     int rc = store_quality_add(q->store, &row, &id, e);
+    if (!rc && !id) return 0; /* of a process that ended, or lost the job, after it wrote them */
     row.parent = id;
     if (!rc && x->draft) rc = write_alternative(q, x, row, "draft", x->draft, x->draft_score, e);
     json_t *c;
@@ -112,6 +118,60 @@ static int work(struct jobs_run *run, void *arg, struct err *e) {
     return rc;
 }
 
+/* ---- as texts, for other processes ---- */
+
+static json_t *number_or_null(double x) { return isnan(x) ? json_null() : json_real(x); }
+static double number_of(const json_t *v) { return json_is_number(v) ? json_number_value(v) : NAN; }
+
+/* Returns NULL if the answer may not be kept, and so not be written to the store, or if memory is short. */
+static char *text_of(const struct entry *x) {
+    json_t *o =
+        !x->keep
+            ? NULL
+            : json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s*, s:O*, s:o, s:o, s:i}", "route",
+                        x->route, "owner", x->owner, "model", x->model, "night",
+                        (json_int_t)x->night, "question", x->question, "answer", x->answer, "draft",
+                        x->draft, "candidates", x->candidates, "score", number_or_null(x->score),
+                        "draft_score", number_or_null(x->draft_score), "winner", x->winner);
+    char *text = o ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(o);
+    return text;
+}
+
+static char *string_of(const json_t *o, const char *key) {
+    const char *text = json_string_value(json_object_get(o, key));
+    return text ? mem_strdup(text) : NULL;
+}
+
+static int read_entry(void *ud, const char *name, const char *body, struct jobs_spec *out,
+                      struct err *e) {
+    json_t *o = json_loads(body, 0, NULL), *c = json_object_get(o, "candidates");
+    struct entry *x = mem_zalloc(sizeof *x);
+    if (x) {
+        *x = (struct entry){.q = ud,
+                            .name = mem_strdup(name),
+                            .route = string_of(o, "route"),
+                            .owner = string_of(o, "owner"),
+                            .model = string_of(o, "model"),
+                            .question = string_of(o, "question"),
+                            .answer = string_of(o, "answer"),
+                            .draft = string_of(o, "draft"),
+                            .night = json_integer_value(json_object_get(o, "night")),
+                            .candidates = json_is_array(c) ? json_incref(c) : NULL,
+                            .score = number_of(json_object_get(o, "score")),
+                            .draft_score = number_of(json_object_get(o, "draft_score")),
+                            .winner = (int32_t)json_integer_value(json_object_get(o, "winner")),
+                            .keep = true};
+    }
+    json_decref(o);
+    if (!x || !x->name || !x->route || !x->owner || !x->model || !x->question || !x->answer) {
+        entry_free(x);
+        return err_set(e, CHIMERE_EFORMAT, "quality: an answer of another version is dropped");
+    }
+    *out = (struct jobs_spec){.work = work, .drop = entry_free, .arg = x};
+    return 0;
+}
+
 /* ---- the queue ---- */
 
 int quality_open(struct quality **out, struct backend *backend, struct store *store,
@@ -121,7 +181,10 @@ int quality_open(struct quality **out, struct backend *backend, struct store *st
     if (!q) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     q->backend = backend;
     q->store = store;
-    const struct jobs_params p = {.max_queued = QUALITY_QUEUE, .store = store};
+    snprintf(q->kind, sizeof q->kind, "quality %.120s", backend->name);
+    q->shared = (struct jobs_kind){.kind = q->kind, .read = read_entry, .ud = q};
+    const struct jobs_params p = {
+        .max_queued = QUALITY_QUEUE, .store = store, .kinds = &q->shared, .n_kind = 1};
     int rc = jobs_open(&q->jobs, &p, e);
     if (rc) mem_free(q);
     else *out = q;
@@ -134,9 +197,11 @@ void quality_close(struct quality *q) {
     mem_free(q);
 }
 
-static struct entry *entry_of(const struct quality_answer *a) {
+static struct entry *entry_of(struct quality *q, const struct quality_answer *a) {
     struct entry *x = mem_zalloc(sizeof *x);
     if (!x) return NULL;
+    x->q = q;
+    x->model = mem_strdup(q->backend->name);
     x->name = mem_strdup(a->name);
     x->route = mem_strdup(a->route);
     x->owner = mem_strdup(a->owner ? a->owner : "");
@@ -149,7 +214,7 @@ static struct entry *entry_of(const struct quality_answer *a) {
     x->draft_score = a->draft_score;
     x->winner = a->winner;
     x->keep = a->keep;
-    if (x->name && x->route && x->owner && x->question && x->answer) return x;
+    if (x->name && x->route && x->owner && x->model && x->question && x->answer) return x;
     entry_free(x);
     return NULL;
 }
@@ -159,11 +224,18 @@ bool quality_post(struct quality *q, const struct quality_answer *a) {
     if ((n < QUALITY_LEAST && !a->keep_short) || n > QUALITY_MAX_TEXT ||
         strlen(a->question) > QUALITY_MAX_TEXT)
         return false;
-    struct entry *x = entry_of(a);
-    if (x) x->q = q;
-    const struct jobs_spec job = {
-        .kind = "quality", .name = a->name, .work = work, .drop = entry_free, .arg = x};
-    if (x && !jobs_post(q->jobs, &job, NULL, NULL)) return true;
+    struct entry *x = entry_of(q, a);
+    char *text = x ? text_of(x) : NULL;
+    const struct jobs_spec job = {.kind = q->kind,
+                                  .name = a->name,
+                                  .work = work,
+                                  .drop = entry_free,
+                                  .arg = x,
+                                  .body = text,
+                                  .person = a->owner};
+    bool ok = x && !jobs_post(q->jobs, &job, NULL, NULL);
+    mem_free(text);
+    if (ok) return true;
     entry_free(x);
     q->n_dropped++;
     return false;

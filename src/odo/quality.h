@@ -2,7 +2,8 @@
  *
  * Each answer is a background job (jobs/jobs.h) of one worker with a bounded queue. The verifier (prm.h) judges
  * the answer, and the answer is written with its alternatives to the store (store/quality.h). Posting copies the
- * texts, never waits and never fails a request: if the queue is full, the answer is dropped and counted. Any
+ * texts, never waits and never fails a request: if the queue is full, the answer is dropped and counted. An answer whose
+ * texts may be kept is also judged if this process ends or is busy, by any process that has the same judge and store. Any
  * thread. */
 #ifndef CHIMERE_ODO_QUALITY_H
 #define CHIMERE_ODO_QUALITY_H

@@ -44,8 +44,10 @@ static const struct table {
     {"conversation_usage", "owner, n_bytes, n", "tii", false},
     {"conversation_fts", "rowid, text", "it", false},
     {"answers", "id, owner, name, at_ms, n_bytes, input, response", "ittiitt", true},
-    {"jobs", "id, kind, name, state, started_ms, ended_ms, n_done, n_total, progress, error, owner",
-     "itttiiiittt", true},
+    {"jobs",
+     "id, kind, name, state, started_ms, ended_ms, n_done, n_total, progress, error, owner,"
+     " priority, body, person, n_try",
+     "itttiiiitttitti", true},
 };
 
 static int run(struct store *s, const char *sql, const char *doing, struct err *e) {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/os/os.h"
 #include "base/os/process.h"
 
@@ -45,6 +46,9 @@ int store_job_add(struct store *s, const struct store_job *j, int64_t *id, struc
     char owner[STORE_PROCESS_BYTES];
     store_process_name(s, owner);
     sql_bind_text(st, 10, owner);
+    sql_bind_int64(st, 11, j->priority);
+    sql_bind_text(st, 12, j->body);
+    sql_bind_text(st, 13, j->person ? j->person : "");
     return store_end(s, st, sql_insert(st, id), e);
 }
 
@@ -54,6 +58,9 @@ int store_job_update(struct store *s, const struct store_job *j, struct err *e) 
     if (code) return code;
     bind_progress(st, j);
     sql_bind_int64(st, 7, j->id);
+    char owner[STORE_PROCESS_BYTES];
+    store_process_name(s, owner);
+    sql_bind_text(st, 8, owner);
     return store_end(s, st, sql_step(st), e);
 }
 
@@ -97,7 +104,7 @@ static int next_orphan(struct store *s, int64_t *id, struct err *e) {
  * start together, each skips the rows that another one is changing. */
 static int interrupt_lost(struct store *s, struct err *e) {
     static const char sql[] =
-        "UPDATE jobs SET state = 'interrupted' WHERE id IN (SELECT j.id FROM jobs j"
+        "UPDATE jobs SET " STORE_JOB_LOST " WHERE id IN (SELECT j.id FROM jobs j"
         " WHERE j.state = 'running' AND NOT EXISTS (SELECT 1 FROM pg_locks l JOIN pg_database d"
         " ON d.oid = l.database AND d.datname = current_database() WHERE l.locktype = 'advisory'"
         " AND l.classid = 4849997"
@@ -128,4 +135,73 @@ int store_job_interrupt(struct store *s, struct err *e) {
 
 int64_t store_job_forget(struct store *s, int64_t before_ms, struct err *e) {
     return store_forget(s, Q_JOB_FORGET, before_ms, e);
+}
+
+/* ---- the queue ---- */
+
+int store_job_share(struct store *s, const struct store_job *j, struct err *e) {
+    struct sql_stmt *st;
+    int64_t id = 0;
+    int code = store_begin(s, Q_JOB_SHARE, &st, e);
+    if (code) return code;
+    sql_bind_text(st, 1, j->kind);
+    sql_bind_text(st, 2, j->name);
+    sql_bind_int64(st, 3, store_now_ms());
+    sql_bind_int64(st, 4, j->priority);
+    sql_bind_text(st, 5, j->body);
+    sql_bind_text(st, 6, j->person ? j->person : "");
+    sql_bind_int64(st, 7, STORE_JOB_MAX_QUEUED);
+    code = store_end(s, st, sql_insert(st, &id), e);
+    if (code || id) return code;
+    return err_set(e, CHIMERE_EBUSY, "jobs: %d of kind %s are queued in the store",
+                   STORE_JOB_MAX_QUEUED, j->kind);
+}
+
+/* Returns 1 if a job of that kind is queued, 0, or CHIMERE_E*. Unlike the statement that takes one, it does not wait for
+ * other writers of a file. */
+static int is_waiting(struct store *s, const char *kind, struct err *e) {
+    struct sql_stmt *st;
+    int code = store_begin(s, Q_JOB_WAITS, &st, e);
+    if (code) return code;
+    sql_bind_text(st, 1, kind);
+    int rc = sql_step(st);
+    code = store_end(s, st, rc, e);
+    return code ? code : rc == SQL_ROW;
+}
+
+int store_job_take(struct store *s, const char *kind, struct store_job_taken *out, struct err *e) {
+    struct sql_stmt *st;
+    char owner[STORE_PROCESS_BYTES];
+    *out = (struct store_job_taken){.id = 0};
+    int code = is_waiting(s, kind, e), rc;
+    if (code <= 0) return code;
+    code = store_begin(s, Q_JOB_TAKE, &st, e);
+    if (code) return code;
+    store_process_name(s, owner);
+    sql_bind_text(st, 1, owner);
+    sql_bind_int64(st, 2, store_now_ms());
+    sql_bind_text(st, 3, kind);
+    while ((rc = sql_step(st)) == SQL_ROW && !out->id) {
+        out->id = sql_int64(st, 0);
+        out->name = mem_strdup(store_string(st, 1));
+        out->body = mem_strdup(store_string(st, 2));
+    }
+    code = store_end(s, st, rc, e);
+    if (!code && out->id && out->name && out->body) return 1;
+    if (!code && out->id) code = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    mem_free(out->name);
+    mem_free(out->body);
+    *out = (struct store_job_taken){.id = 0};
+    return code;
+}
+
+int store_job_return(struct store *s, int64_t id, struct err *e) {
+    struct sql_stmt *st;
+    char owner[STORE_PROCESS_BYTES];
+    int code = store_begin(s, Q_JOB_RETURN, &st, e);
+    if (code) return code;
+    store_process_name(s, owner);
+    sql_bind_int64(st, 1, id);
+    sql_bind_text(st, 2, owner);
+    return store_end(s, st, sql_step(st), e);
 }

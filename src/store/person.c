@@ -16,6 +16,8 @@ static const struct {
 } of_owner[] = {
     {"DELETE FROM quality WHERE " MINE, true},
     {"DELETE FROM answers WHERE " MINE, true},
+    {"DELETE FROM jobs WHERE person <> '' AND (person = ?1 OR (person >= ?2 AND person < ?3))",
+     true},
     {"DELETE FROM odo_memory_fts WHERE rowid IN (SELECT id FROM odo_memory WHERE " MINE ")", false},
     {"DELETE FROM odo_memory WHERE " MINE, true},
     {"DELETE FROM conversation_fts WHERE rowid IN (SELECT i.id FROM conversation_items i"

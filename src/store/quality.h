@@ -27,6 +27,7 @@ struct store_quality { /* texts are views, each may be NULL */
 
 /* Returns the worth of an answer, 0..1; NaN: not rated. */
 double store_quality_worth(const struct store_quality *q);
+/* The name of an answer that is stored already: nothing is added, and *id is unchanged. */
 int store_quality_add(struct store *s, const struct store_quality *q, int64_t *id, struct err *e);
 /* Stores the user's rating of an answer, 1..5, and replaces an earlier one. CHIMERE_ENOENT: no such name. */
 int store_quality_feedback(struct store *s, const char *name, int32_t feedback, const char *comment,

@@ -12,7 +12,7 @@ started -c fsync=off
 url="postgres://chimere@/postgres?host=$work/db"
 
 # ---- the suite ----
-for suite in test_store test_shared test_conversations; do
+for suite in test_store test_shared test_queue test_conversations; do
     program=$(dirname "$CHIMERE")/test/$suite
     [ -x "$program" ] || continue
     CHIMERE_TEST_STORE=$url "$program" >suite 2>&1 || fail "$suite: $(grep -v '^\[ RUN' suite)"

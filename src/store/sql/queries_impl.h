@@ -2,6 +2,8 @@
 #ifndef CHIMERE_STORE_SQL_QUERIES_IMPL_H
 #define CHIMERE_STORE_SQL_QUERIES_IMPL_H
 
+#include "store/sql/job_queries_impl.h"
+
 #define STORE_KEY_COLUMNS                                                                          \
     "SELECT id, name, hash, created_ms, expires_ms, revoked, max_active, per_minute,"              \
     " tokens_per_day, role FROM api_keys"
@@ -100,7 +102,8 @@
     X(SCORE_FORGET, "DELETE FROM quality WHERE at_ms < ?1")                                        \
     X(QUALITY_ADD,                                                                                 \
       "INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score,"    \
-      " judge, owner, night) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12) RETURNING id")         \
+      " judge, owner, night) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)"                       \
+      " ON CONFLICT(name) DO NOTHING RETURNING id")                                                \
     X(QUALITY_JUDGE, "UPDATE quality SET score = ?2, judge = ?3 WHERE id = ?1")                    \
     X(QUALITY_FEEDBACK, "UPDATE quality SET feedback = ?2, comment = ?3 WHERE name = ?1")          \
     X(QUALITY_CORRECT,                                                                             \
@@ -118,19 +121,7 @@
     X(QUALITY_PAIRS, "SELECT " STORE_QUALITY_COLUMNS("a") ", " STORE_QUALITY_COLUMNS("b")          \
       " FROM quality a JOIN quality b ON b.parent = a.id"                                          \
       " WHERE a.at_ms >= ?1 AND a.answer IS NOT NULL AND b.answer IS NOT NULL ORDER BY b.id")      \
-    X(JOB_ADD,                                                                                     \
-      "INSERT INTO jobs(state, ended_ms, n_done, n_total, progress, error, kind, name, started_ms," \
-      " owner) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10) RETURNING id")                                            \
-    X(JOB_UPDATE,                                                                                  \
-      "UPDATE jobs SET state = ?1, ended_ms = ?2, n_done = ?3, n_total = ?4, progress = ?5,"       \
-      " error = ?6 WHERE id = ?7")                                                                 \
-    X(JOB_LIST,                                                                                    \
-      "SELECT id, kind, name, state, started_ms, ended_ms, n_done, n_total, progress, error"       \
-      " FROM jobs WHERE ?1 IS NULL OR kind = ?1 ORDER BY id DESC LIMIT ?2")                        \
-    X(JOB_RUNNING, "SELECT id, owner FROM jobs WHERE state = 'running' AND id > ?1 ORDER BY id")   \
-    X(JOB_INTERRUPT,                                                                               \
-      "UPDATE jobs SET state = 'interrupted' WHERE state = 'running' AND id = ?1")                 \
-    X(JOB_FORGET, "DELETE FROM jobs WHERE started_ms < ?1 AND state <> 'running'")                 \
+    STORE_JOB_QUERIES(X)                                                                           \
     X(ANSWER_ADD,                                                                                  \
       "INSERT INTO answers(owner, name, at_ms, n_bytes, input, response)"                          \
       " VALUES(?1,?2,?3,?4,?5,?6)")                                                                \

@@ -138,6 +138,12 @@ const struct store_migration store_migrations[] = {
      "CREATE TABLE personas("
      "  id INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, name TEXT NOT NULL,"
      "  text TEXT NOT NULL, UNIQUE(owner, name)) STRICT;"},
+    {"jobs that any process may do",
+     "ALTER TABLE jobs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;"
+     "ALTER TABLE jobs ADD COLUMN body TEXT;"
+     "ALTER TABLE jobs ADD COLUMN person TEXT NOT NULL DEFAULT '';"
+     "ALTER TABLE jobs ADD COLUMN n_try INTEGER NOT NULL DEFAULT 0;"
+     "CREATE INDEX jobs_queued ON jobs(kind, priority DESC, id) WHERE state = 'queued';"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

@@ -101,6 +101,11 @@ static const struct store_migration rows[] = {
      "  PRIMARY KEY(collection, path));"},
     {"personas of users", "CREATE TABLE personas(" ID "owner" TEXT "name" TEXT
                           "  text TEXT NOT NULL, UNIQUE(owner, name));"},
+    {"jobs that any process may do",
+     "ALTER TABLE jobs ADD COLUMN priority BIGINT NOT NULL DEFAULT 0, ADD COLUMN body TEXT,"
+     "  ADD COLUMN person TEXT COLLATE \"C\" NOT NULL DEFAULT '',"
+     "  ADD COLUMN n_try BIGINT NOT NULL DEFAULT 0;"
+     "CREATE INDEX jobs_queued ON jobs(kind, priority DESC, id) WHERE state = 'queued';"},
 };
 /* clang-format on */
 enum { N_ROW = sizeof rows / sizeof *rows };

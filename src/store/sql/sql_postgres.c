@@ -128,6 +128,7 @@ static const struct {
      "ts_headline('simple', text, to_tsquery('simple', ?2),"
      " 'StartSel=\"\", StopSel=\"\", MinWords=6, MaxWords=12')"},
     {"conversation_fts MATCH ?2", "words @@ to_tsquery('simple', ?2)"},
+    {"priority DESC, id LIMIT 1", "priority DESC, id LIMIT 1 FOR UPDATE SKIP LOCKED"},
     {"conversation_fts MATCH ?4", "f.words @@ to_tsquery('simple', ?4)"},
 };
 
