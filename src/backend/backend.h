@@ -109,6 +109,7 @@ struct backend_model {
     const json_t *template_context;
     const char *engram_dir;  /* folder of n-gram tables; NULL: in the user's data directory */
     struct learned *learned; /* what nights learned (learned.h); NULL: nothing */
+    const char *shared_dir;  /* for the tokens of answers (replay_shared.h); NULL: not shared */
 };
 
 /* The model file's metadata and tensor directory, no matter who runs it; NULL: none. */

@@ -677,7 +677,9 @@ int backend_local_new(struct backend **out, const struct backend_model *m, const
     if (!l) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = request_grammars_new(&l->grammars, m->tok, e);
     if (!rc && m->template) rc = replay_new(&l->replay, m->template, m->tok, REPLAY_BYTES, e);
+    if (!rc && l->replay && m->shared_dir) rc = replay_share(l->replay, m->shared_dir, e);
     if (rc) {
+        replay_free(l->replay);
         request_grammars_free(l->grammars);
         mem_free(l);
         return rc;

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "backend/replay_shared.h"
 #include "base/hash.h"
 #include "base/thread.h"
 
@@ -11,7 +12,7 @@ struct entry {
     uint64_t key[2];
     bool think;
     int32_t *ids; /* owned [n]: the answer's tokens, without the end token */
-    int32_t n;
+    int32_t n;    /* 0: neither this server nor another one knows the answer */
     /* owned: the message as the template last rendered it, without the end of the turn */
     char *text;
     size_t n_text;
@@ -25,6 +26,7 @@ struct replay {
     pthread_mutex_t lock;
     const struct chat_template *template; /* borrowed */
     const struct tok *tok;                /* borrowed */
+    struct replay_shared *shared;         /* owned; NULL: answers are not shared */
     size_t max_bytes, n_bytes;
     struct entry *buckets[N_BUCKET];
     struct entry *newest, *oldest;
@@ -54,6 +56,7 @@ static void free_entry(struct entry *x) {
 
 void replay_free(struct replay *p) {
     if (!p) return;
+    replay_shared_free(p->shared);
     for (struct entry *x = p->oldest, *next; x; x = next) {
         next = x->newer;
         free_entry(x);
@@ -143,19 +146,21 @@ static struct entry *find(struct replay *p, const uint64_t key[2]) {
     return x;
 }
 
-void replay_put(struct replay *p, uint64_t scope, bool think, const json_t *message,
-                const int32_t *ids, int32_t n) {
-    while (n > 0 && tok_is_eog(p->tok, ids[n - 1])) n--;
-    struct entry *x = n > 0 ? mem_zalloc(sizeof *x) : NULL;
-    if (x) x->ids = mem_alloc_array((size_t)n, sizeof *x->ids);
-    if (!x || !x->ids) {
+/* Returns NULL if memory is short. n 0: an answer that is known to be unknown. */
+static struct entry *entry_of(const uint64_t key[2], bool think, const int32_t *ids, int32_t n) {
+    struct entry *x = mem_zalloc(sizeof *x);
+    if (x && n) x->ids = mem_alloc_array((size_t)n, sizeof *x->ids);
+    if (!x || (n && !x->ids)) {
         mem_free(x);
-        return;
+        return NULL;
     }
-    memcpy(x->ids, ids, (size_t)n * sizeof *ids);
-    x->n = n;
-    x->think = think;
-    key_of(scope, message, x->key);
+    if (n) memcpy(x->ids, ids, (size_t)n * sizeof *ids);
+    *x = (struct entry){.key = {key[0], key[1]}, .think = think, .ids = x->ids, .n = n};
+    return x;
+}
+
+/* Takes x, in place of an older entry of its key. */
+static void insert(struct replay *p, struct entry *x) {
     pthread_mutex_lock(&p->lock);
     struct entry *old = find(p, x->key);
     if (old) {
@@ -169,6 +174,30 @@ void replay_put(struct replay *p, uint64_t scope, bool think, const json_t *mess
         free_entry(old);
     }
     pthread_mutex_unlock(&p->lock);
+}
+
+void replay_put(struct replay *p, uint64_t scope, bool think, const json_t *message,
+                const int32_t *ids, int32_t n) {
+    uint64_t key[2];
+    while (n > 0 && tok_is_eog(p->tok, ids[n - 1])) n--;
+    key_of(scope, message, key);
+    struct entry *x = n > 0 ? entry_of(key, think, ids, n) : NULL;
+    if (!x) return;
+    insert(p, x);
+    if (!p->shared) return;
+    struct replay_answer a = {.scope = scope,
+                              .key = {key[0], key[1]},
+                              .message = json_deep_copy(message),
+                              .ids = mem_alloc_array((size_t)n, sizeof *a.ids),
+                              .n = n,
+                              .think = think};
+    if (a.message && a.ids) {
+        memcpy(a.ids, ids, (size_t)n * sizeof *ids);
+        replay_shared_put(p->shared, &a);
+    } else {
+        json_decref(a.message);
+        mem_free(a.ids);
+    }
 }
 
 /* ---- how the template renders a message ---- */
@@ -218,15 +247,62 @@ static bool write_turn(const struct replay *p, bool think, json_t *message, char
     return ok;
 }
 
+/* ---- answers of other servers ---- */
+
+/* Whether the answer's tokens are others than a server finds that only knows the message. */
+static bool needs_file(void *ud, const struct replay_answer *a) {
+    const struct replay *p = ud;
+    char *text = NULL;
+    int32_t *head = NULL, *all = NULL;
+    size_t n_text_head = 0, n_head = 0, n_all = 0;
+    if (!write_turn(p, a->think, a->message, &text, &n_text_head)) return false;
+    bool ok = !tok_encode(p->tok, text, n_text_head, true, false, &head, &n_head, NULL) &&
+              !tok_encode(p->tok, text, strlen(text), true, false, &all, &n_all, NULL);
+    bool same = ok && n_all == n_head + (size_t)a->n && !memcmp(all, head, n_head * sizeof *head) &&
+                !memcmp(all + n_head, a->ids, (size_t)a->n * sizeof *all);
+    mem_free(text);
+    mem_free(head);
+    mem_free(all);
+    return ok && !same;
+}
+
+int replay_share(struct replay *p, const char *dir, struct err *e) {
+    const struct replay_shared_params shared = {
+        .dir = dir, .form = tok_hash(p->tok), .needs = needs_file, .ud = p};
+    return replay_shared_new(&p->shared, &shared, e);
+}
+
+static bool are_valid(const struct replay *p, const struct replay_answer *a) {
+    for (int32_t i = 0; i < a->n; i++)
+        if (a->ids[i] < 0 || (uint32_t)a->ids[i] >= tok_n_vocab(p->tok)) return false;
+    return true;
+}
+
+/* Looks for an answer that this server does not know in the shared folder, once. */
+static void ask_others(struct replay *p, uint64_t scope, const uint64_t key[2]) {
+    if (!p->shared) return;
+    pthread_mutex_lock(&p->lock);
+    bool known = find(p, key);
+    pthread_mutex_unlock(&p->lock);
+    struct replay_answer a = {.scope = scope, .key = {key[0], key[1]}};
+    int rc = known ? CHIMERE_ENOENT : replay_shared_find(p->shared, &a);
+    bool use = rc == 1 && are_valid(p, &a);
+    struct entry *x = rc >= 0 ? entry_of(key, a.think, a.ids, use ? a.n : 0) : NULL;
+    mem_free(a.ids);
+    if (x) insert(p, x);
+}
+
 /* Copies the stored entry of a message, with the text of its turn. Templates are rendered without the lock, because the
  * engine's thread takes it too. */
-static bool look_up(struct replay *p, const uint64_t key[2], json_t *message, struct entry *out) {
+static bool look_up(struct replay *p, uint64_t scope, const uint64_t key[2], json_t *message,
+                    struct entry *out) {
     uint64_t text_key[2] = {1, 1};
+    ask_others(p, scope, key);
     json_dump_callback(message, add_dump, text_key, JSON_SORT_KEYS);
     *out = (struct entry){.n = 0};
     pthread_mutex_lock(&p->lock);
     struct entry *x = find(p, key);
-    if (x) {
+    if (x && x->n) {
         out->ids = mem_alloc_array((size_t)x->n, sizeof *out->ids);
         if (out->ids) memcpy(out->ids, x->ids, (size_t)x->n * sizeof *x->ids);
         if (x->text && x->text_key == text_key[0]) out->text = mem_strdup(x->text);
@@ -235,7 +311,7 @@ static bool look_up(struct replay *p, const uint64_t key[2], json_t *message, st
         out->n_head = x->n_head;
     }
     pthread_mutex_unlock(&p->lock);
-    if (!x || !out->ids) return false;
+    if (!out->ids) return false;
     bool fresh = !out->text;
     if (fresh && !write_turn(p, out->think, message, &out->text, &out->n_head)) return false;
     out->n_text = strlen(out->text);
@@ -314,7 +390,7 @@ int replay_encode(struct replay *p, uint64_t scope, const json_t *messages,
         if (rc || !role || strcmp(role, "assistant") != 0 || i + MAX_LOOKED_AT < n_message)
             continue;
         key_of(scope, m, key);
-        bool known = look_up(p, key, m, &x);
+        bool known = look_up(p, scope, key, m, &x);
         const char *found =
             known && text->n ? memmem(text->p + at, text->n - at, x.text, x.n_text) : NULL;
         if (found) {

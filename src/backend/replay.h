@@ -15,6 +15,9 @@ struct replay;
 
 int replay_new(struct replay **out, const struct chat_template *t, const struct tok *tok,
                size_t max_bytes, struct err *e);
+/* From now on answers whose tokens do not follow from their text are also stored in a folder that servers share
+ * (replay_shared.h), and those of other servers are found there. At most once. */
+int replay_share(struct replay *p, const char *dir, struct err *e);
 void replay_free(struct replay *p);
 /* Stores an answer that ended by itself, as a message. Fast enough for the engine's thread. */
 void replay_put(struct replay *p, uint64_t scope, bool think, const json_t *message,

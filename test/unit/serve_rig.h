@@ -24,6 +24,7 @@
 
 static int32_t rig_n_run_ok;     /* before the device fails; 0: it does not */
 static uint64_t rig_cache_bytes; /* of the prompt cache; 0: none */
+static const char *rig_shared;   /* folder of shared answers; NULL: none */
 static struct gguf *file;
 static struct tok *tok;
 static struct chat_template *template;
@@ -83,8 +84,11 @@ RIG_FN void rig_open(struct rig *r, const char *answer, int delay_us, struct ser
     ep.cache.ram_bytes = rig_cache_bytes;
     if (lm_open_fake(&lm, &f, &e) || engine_new_over(&r->engine, lm, tok, &ep, &e))
         fail_msg("%s", e.text);
-    r->model = (struct backend_model){
-        .engine = r->engine, .tok = tok, .template = template, .n_seq = n_seq};
+    r->model = (struct backend_model){.engine = r->engine,
+                                      .tok = tok,
+                                      .template = template,
+                                      .n_seq = n_seq,
+                                      .shared_dir = rig_shared};
     if (backend_local_new(&r->backend, &r->model, "fake", &e)) fail_msg("%s", e.text);
     if (catalog_new(&r->catalog, &e) || catalog_add(r->catalog, r->backend, NULL, &e))
         fail_msg("%s", e.text);

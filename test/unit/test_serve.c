@@ -162,51 +162,6 @@ static void test_forced(void **state) {
     rig_close(&r);
 }
 
-/* An agent's second step: the prompt must continue the first prompt and the tokens that were sampled, though
- * the template spells the call in another way. */
-static void test_replay(void **state) {
-    static const char spelt[] = "\n\n<tool_call>\n<function=calculator>\n<parameter=expression>\n"
-                                "12 * 34\n</parameter>\n</function>\n</tool_call>";
-    static const char history[] =
-        "[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":null,"
-        "\"tool_calls\":[{\"id\":\"x\",\"type\":\"function\",\"function\":{\"name\":"
-        "\"calculator\",\"arguments\":\"{ \\\"expression\\\" : \\\"12 * 34\\\" }\"}}]},"
-        "{\"role\":\"tool\",\"tool_call_id\":\"x\",\"content\":\"408\"}]";
-    struct rig r;
-    struct err e = {0};
-    (void)state;
-    rig_open(&r, spelt, 0, (struct serve_params){0}, 4);
-    json_t *j = body_of(call(&r, CHAT, "{" HI "," CALC "}"));
-    assert_string_equal(text_at(j, "choices.0.finish_reason"), "tool_calls");
-    json_decref(j);
-    struct request a;
-    request_init(&a);
-    a.scope = request_scope("127.0.0.1", NULL);
-    a.tools = json_loads("{" CALC "}", 0, NULL);
-    json_t *tools = json_incref(json_object_get(a.tools, "tools"));
-    json_decref(a.tools);
-    a.tools = tools;
-    int32_t *first = NULL, *second = NULL, *stranger = NULL;
-    size_t n_first, n_second, n_stranger, n = r.n_script;
-    a.messages = json_loads("[{\"role\":\"user\",\"content\":\"Hi\"}]", 0, NULL);
-    assert_int_equal(r.backend->ops->render(r.backend, &a, NULL, &first, &n_first, &e), 0);
-    json_decref(a.messages);
-    a.messages = json_loads(history, 0, NULL);
-    assert_int_equal(r.backend->ops->render(r.backend, &a, NULL, &second, &n_second, &e), 0);
-    assert_true(n_second > n_first + n);
-    assert_memory_equal(second, first, n_first * sizeof *first);
-    assert_memory_equal(second + n_first, r.script, n * sizeof *first);
-    assert_true(tok_is_eog(tok, second[n_first + n]));
-    a.scope = request_scope("10.0.0.1", NULL); /* another's answers are not used */
-    assert_int_equal(r.backend->ops->render(r.backend, &a, NULL, &stranger, &n_stranger, &e), 0);
-    assert_true(n_stranger != n_second || memcmp(stranger, second, n_second * sizeof *first) != 0);
-    mem_free(first);
-    mem_free(second);
-    mem_free(stranger);
-    request_fini(&a);
-    rig_close(&r);
-}
-
 /* ---- refusals ---- */
 
 static const struct {
@@ -908,20 +863,33 @@ static void test_vectors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),        cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_calls),        cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_replay),       cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_prompts),      cmocka_unit_test(test_large),
-        cmocka_unit_test(test_leave_stream), cmocka_unit_test(test_leave_whole),
-        cmocka_unit_test(test_leave_queue),  cmocka_unit_test(test_slow_reader),
-        cmocka_unit_test(test_trickle),      cmocka_unit_test(test_half_closed),
-        cmocka_unit_test(test_keep_alive),   cmocka_unit_test(test_ping),
-        cmocka_unit_test(test_queue_full),   cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_keys),         cmocka_unit_test(test_origins),
-        cmocka_unit_test(test_stop),         cmocka_unit_test(test_timeout),
-        cmocka_unit_test(test_stop_stuck),   cmocka_unit_test(test_vectors),
-        cmocka_unit_test(test_drain),        cmocka_unit_test(test_drain_is_admins),
-        cmocka_unit_test(test_ready_queue),  cmocka_unit_test(test_engine_failed),
+        cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_leave_stream),
+        cmocka_unit_test(test_leave_whole),
+        cmocka_unit_test(test_leave_queue),
+        cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_trickle),
+        cmocka_unit_test(test_half_closed),
+        cmocka_unit_test(test_keep_alive),
+        cmocka_unit_test(test_ping),
+        cmocka_unit_test(test_queue_full),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_origins),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_stop_stuck),
+        cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_drain_is_admins),
+        cmocka_unit_test(test_ready_queue),
+        cmocka_unit_test(test_engine_failed),
         cmocka_unit_test(test_reload),
     };
     int rc = cmocka_run_group_tests(tests, open_model, close_model);

@@ -246,7 +246,8 @@ static int open_row(struct entry *w, const struct load_params *how, const char *
                                     .loras = w->loaded.loras,
                                     .n_lora = w->loaded.n_lora,
                                     .n_seq = load_n_seq(&w->loaded),
-                                    .engram_dir = engram_dir};
+                                    .engram_dir = engram_dir,
+                                    .shared_dir = how->plan.engine.cache.shared_dir};
     rc = backend_local_new(out, &m, w->name, e);
     if (rc) load_close(&w->loaded);
     return rc;

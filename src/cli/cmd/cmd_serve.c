@@ -332,7 +332,8 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
                                   .n_lora = r->n_lora,
                                   .n_seq = load_n_seq(&r->loaded),
                                   .template_context = r->template_kwargs,
-                                  .engram_dir = cfg_str(c, "engram-dir")};
+                                  .engram_dir = cfg_str(c, "engram-dir"),
+                                  .shared_dir = cfg_str(c, "shared-states")};
     int rc = cfg_bool(c, "night") ? learned_new(&model.learned, e) : 0;
     if (rc) return rc;
     reload->always_thinks = json_is_true(json_object_get(r->template_kwargs, "enable_thinking"));
