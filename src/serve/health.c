@@ -54,6 +54,7 @@ void health_ready(struct http_request *r) {
                         : s->draining                            ? "draining"
                         : is_failed(s)                           ? "engine failed"
                         : s->p.store && !store_is_up(s->p.store) ? "store away"
+                        : record_is_full(s->record)              ? "store full"
                         : s->n_gate && queue_n_waiting(s->gates[0]) >= s->p.max_waiting
                             ? "queue full"
                             : "ready";

@@ -23,7 +23,7 @@ struct record {
     pthread_cond_t wake;
     struct entry *ring; /* owned [N_ENTRY] */
     uint64_t n_in, n_out, n_lost;
-    _Atomic bool quit;
+    _Atomic bool quit, is_full;
     bool running;
 };
 
@@ -34,11 +34,15 @@ static void write_entry(struct record *r, struct entry *x) {
     x->q.session = x->has_session ? x->session : NULL;
     x->q.finish = x->finish;
     int rc = store_request_add(r->store, &x->q, NULL, &e);
-    if (rc == CHIMERE_EBUSY) log_warn("recording waits: %s", e.text);
-    while (rc == CHIMERE_EBUSY && !r->quit) { /* the store was busy and nothing was written */
+    bool waits = rc == CHIMERE_EBUSY || rc == CHIMERE_ELIMIT; /* nothing was written */
+    if (waits) log_warn("recording waits: %s", e.text);
+    while (waits && !r->quit) {
+        r->is_full = rc == CHIMERE_ELIMIT;
         os_sleep_ms(200);
         rc = store_request_add(r->store, &x->q, NULL, &e);
+        waits = rc == CHIMERE_EBUSY || rc == CHIMERE_ELIMIT;
     }
+    r->is_full = false;
     if (rc) log_warn("a request was not recorded: %s", e.text);
 }
 
@@ -92,6 +96,8 @@ void record_close(struct record *r) {
     mem_free(r->ring);
     mem_free(r);
 }
+
+bool record_is_full(const struct record *r) { return r && r->is_full; }
 
 void record_post(struct record *r, const struct store_request *q) {
     int64_t now = store_now_ms();

@@ -16,6 +16,7 @@
 
 #include "scratch.h"
 #include "serve_rig.h"
+#include "store/store_impl.h"
 #include "tiny_bert.h"
 
 static const char script[] = "The answer is 42, naturally \xe2\x80\x94 said the \"model\".";
@@ -701,6 +702,46 @@ static void test_drain(void **state) {
     rig_close(&r);
 }
 
+static bool becomes(const struct rig *r, int status, const char *text) {
+    int64_t start = clock_ns();
+    while (status_of(get(r, "/health/ready", NULL)) != status)
+        if (clock_ms_since(start) > 5000 * TEST_SLOWNESS) return false;
+    return strstr(reply.p, text);
+}
+
+static void limit_pages(struct store *s, const char *pragma) {
+    pthread_mutex_lock(&s->lock);
+    assert_int_equal(sql_exec(s, pragma), SQL_OK);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* A store without room: answers go on, the load balancer is told, and nothing is lost once there is room. */
+static void test_store_full(void **state) {
+    struct rig r;
+    struct err e = {0};
+    struct store *store;
+    struct store_usage u;
+    char path[64];
+    enum { N = 200 }; /* more than fits into the free part of a page */
+    assert_int_equal(scratch_make(state), 0);
+    snprintf(path, sizeof path, "%s/full.db", scratch);
+    assert_int_equal(store_open(&store, path, &e), 0);
+    rig_open(&r, NULL, 0, (struct serve_params){.store = store}, 4);
+    assert_true(becomes(&r, 200, "ready"));
+    limit_pages(store, "PRAGMA max_page_count = 1"); /* as many as there are */
+    for (int i = 0; i < N; i++)
+        assert_int_equal(status_of(call(&r, CHAT, "{" HI ",\"max_tokens\":1}")), 200);
+    assert_true(becomes(&r, 503, "store full"));
+    assert_int_equal(status_of(get(&r, "/health/live", NULL)), 200);
+    limit_pages(store, "PRAGMA max_page_count = 100000");
+    assert_true(becomes(&r, 200, "ready"));
+    rig_close(&r);
+    assert_int_equal(store_usage_since(store, 0, 0, &u, &e), 0);
+    assert_int_equal(u.n_request, N);
+    store_close(store);
+    scratch_drop(state);
+}
+
 static void test_drain_is_admins(void **state) {
     struct rig r;
     (void)state;
@@ -863,33 +904,20 @@ static void test_vectors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),
-        cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_large),
-        cmocka_unit_test(test_leave_stream),
-        cmocka_unit_test(test_leave_whole),
-        cmocka_unit_test(test_leave_queue),
-        cmocka_unit_test(test_slow_reader),
-        cmocka_unit_test(test_trickle),
-        cmocka_unit_test(test_half_closed),
-        cmocka_unit_test(test_keep_alive),
-        cmocka_unit_test(test_ping),
-        cmocka_unit_test(test_queue_full),
-        cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_origins),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_timeout),
-        cmocka_unit_test(test_stop_stuck),
-        cmocka_unit_test(test_vectors),
-        cmocka_unit_test(test_drain),
-        cmocka_unit_test(test_drain_is_admins),
-        cmocka_unit_test(test_ready_queue),
-        cmocka_unit_test(test_engine_failed),
+        cmocka_unit_test(test_whole),       cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_calls),       cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_large),       cmocka_unit_test(test_leave_stream),
+        cmocka_unit_test(test_leave_whole), cmocka_unit_test(test_leave_queue),
+        cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_trickle),
+        cmocka_unit_test(test_half_closed), cmocka_unit_test(test_keep_alive),
+        cmocka_unit_test(test_ping),        cmocka_unit_test(test_queue_full),
+        cmocka_unit_test(test_turns),       cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_origins),     cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_timeout),     cmocka_unit_test(test_stop_stuck),
+        cmocka_unit_test(test_vectors),     cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_store_full),  cmocka_unit_test(test_drain_is_admins),
+        cmocka_unit_test(test_ready_queue), cmocka_unit_test(test_engine_failed),
         cmocka_unit_test(test_reload),
     };
     int rc = cmocka_run_group_tests(tests, open_model, close_model);

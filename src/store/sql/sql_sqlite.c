@@ -91,8 +91,8 @@ static int fail(const struct store *s, int rc, const char *doing, struct err *e)
     } map[] = {{SQLITE_BUSY, CHIMERE_EBUSY},      {SQLITE_LOCKED, CHIMERE_EBUSY},
                {SQLITE_NOMEM, CHIMERE_ENOMEM},    {SQLITE_CORRUPT, CHIMERE_EFORMAT},
                {SQLITE_NOTADB, CHIMERE_EFORMAT},  {SQLITE_CONSTRAINT, CHIMERE_EINVAL},
-               {SQLITE_TOOBIG, CHIMERE_ELIMIT},   {SQLITE_ERROR, CHIMERE_EINTERNAL},
-               {SQLITE_MISUSE, CHIMERE_EINTERNAL}};
+               {SQLITE_TOOBIG, CHIMERE_ELIMIT},   {SQLITE_FULL, CHIMERE_ELIMIT},
+               {SQLITE_ERROR, CHIMERE_EINTERNAL}, {SQLITE_MISUSE, CHIMERE_EINTERNAL}};
     int code = CHIMERE_EIO;
     for (size_t i = 0; i < sizeof map / sizeof *map; i++)
         if (map[i].sqlite == (rc & 0xff)) code = map[i].code;
@@ -100,6 +100,7 @@ static int fail(const struct store *s, int rc, const char *doing, struct err *e)
             s->db ? sqlite3_errmsg(s->db) : sqlite3_errstr(rc));
     if (code == CHIMERE_EFORMAT)
         err_hint(e, "move the file aside, with its -wal and -shm; a new one is made");
+    if ((rc & 0xff) == SQLITE_FULL) err_hint(e, "make room on its volume");
     if (code == CHIMERE_EBUSY) err_hint(e, "another process is writing to it");
     return code;
 }
