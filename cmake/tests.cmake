@@ -42,7 +42,7 @@ endif()
 
 file(GLOB unit_sources CONFIGURE_DEPENDS test/unit/test_*.c)
 if(CHIMERE_SANITIZE MATCHES "thread") # what has threads
-  list(FILTER unit_sources INCLUDE REGEX "/test_(serve|limits|engine|pool|prefix|models|api|fetch|store|queue|jobs)\\.c$")
+  list(FILTER unit_sources INCLUDE REGEX "/test_(serve|limits|engine|pool|prefix|prefix_shared|models|api|fetch|store|queue|jobs)\\.c$")
 endif()
 if(CHIMERE_KERNELS_ONLY)
   # Only tests of what is built; test/cross/cmocka.h stands in for the library.

@@ -81,13 +81,34 @@ static struct engine_params sharing(const char *name) {
     return p;
 }
 
-static uint64_t device; /* of the engines that are opened next */
+/* Of the engines that are opened next: the device, the time of a step, and whether their folder is slow. */
+static uint64_t device;
+static int32_t step_us;
+static bool is_slow;
+
+static const struct lm_mark_ops *quick;
+static int load_slowly(struct lm *l, const char *path, struct checkpoint **out, void **extra,
+                       size_t *n_extra, struct err *e) {
+    usleep(150000);
+    return quick->load(l, path, out, extra, n_extra, e);
+}
+static void slow_down(struct lm *lm) {
+    static struct lm_ops ops;
+    static struct lm_mark_ops marks;
+    quick = lm->ops->marks;
+    marks = *quick;
+    marks.load = load_slowly;
+    ops = *lm->ops;
+    ops.marks = &marks;
+    lm->ops = &ops;
+}
 
 static struct engine *open_engine(const struct engine_params *p) {
     struct lm_fake_params fp = {.n_vocab = VOCAB,
                                 .eos = 0,
                                 .n_ctx = p->n_ctx,
                                 .n_seq = p->n_seq,
+                                .delay_us = step_us,
                                 .checkpoint_bytes = STATE,
                                 .page_bytes = 64 * sizeof(int32_t)}; /* as its files */
     struct lm *lm;
@@ -95,6 +116,7 @@ static struct engine *open_engine(const struct engine_params *p) {
     struct err e = {0};
     assert_int_equal(lm_open_fake(&lm, &fp, &e), 0);
     lm->device = device;
+    if (is_slow) slow_down(lm);
     if (engine_new_over(&g, lm, NULL, p, &e)) fail_msg("%s", e.text);
     return g;
 }
@@ -322,6 +344,33 @@ static void quotas_hold_and_leases_are_respected(void **state) {
     assert_in_range(n, 6, 8);
 }
 
+/* Whether a state is read or its tokens are evaluated depends on what both took before. */
+static void what_is_faster_is_done(void **state) {
+    (void)state;
+    for (int slow = 0; slow < 2; slow++) {
+        struct engine_params p = sharing(slow ? "slow" : "quick");
+        struct engine *g = open_engine(&p);
+        struct talk t[3];
+        for (int i = 0; i < 3; i++) talk_init(&t[i], 90 + (uint64_t)i, 700);
+        for (int i = 0; i < 2; i++) answer(g, &t[i], 70);
+        engine_free(g);
+        is_slow =
+            slow; /* 150 ms, and nearly nothing for a step; or the file's own time, and 40 ms per prompt */
+        step_us = slow ? 0 : 20000;
+        g = open_engine(&p);
+        answer(g, &t[2], 2); /* evaluated: measures that */
+        answer(g, &t[0], 2); /* read: measures that */
+        answer(g, &t[1], 2);
+        engine_free(g);
+        is_slow = false;
+        step_us = 0;
+        assert_int_equal(t[2].n_cached, 0);
+        assert_true(t[0].n_cached > 640);
+        if (slow) assert_int_equal(t[1].n_cached, 0);
+        else assert_true(t[1].n_cached > 640);
+    }
+}
+
 static void a_lost_folder_only_costs_the_gain(void **state) {
     (void)state;
     struct engine_params p = sharing("lost");
@@ -355,6 +404,7 @@ int main(void) {
         cmocka_unit_test(devices_of_equal_bits_have_equal_numbers),
         cmocka_unit_test(damaged_and_foreign_files_are_left_aside),
         cmocka_unit_test(quotas_hold_and_leases_are_respected),
+        cmocka_unit_test(what_is_faster_is_done),
         cmocka_unit_test(a_lost_folder_only_costs_the_gain),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
