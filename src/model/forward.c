@@ -395,6 +395,7 @@ int forward_mtp(struct forward *f, const struct mtp_item *runs, int32_t n_run, c
     const struct weight *out = l->nextn.head.data ? &l->nextn.head : &g->output;
     if (f->m->draft_head.data) out = &f->m->draft_head;
     head(f, out, draft_head_n_id(f->m), *hidden, n_out, NULL, logits);
+    if (!logits && !f->link) return 0;
     int rc = ops->status(f->d, e);
     return rc || !f->link ? rc : link_status(f->link, e);
 }

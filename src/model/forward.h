@@ -73,7 +73,7 @@ struct experts *forward_experts(struct forward *f);
 /* Feeds block 0 with pairs (hidden row of position pos + i, token at position pos + i + 1). Returns the logits for the
  * token after the last pair of each run, and that pair's own hidden row, for chaining. Keys and values are stored at
  * the hidden row's position; pages up to pos + n_tok must be reserved. Rows of logits have draft_head_n_id ids. For a
- * slice, all ranks call it, and each gets the logits of its rows of the head. */
+ * slice, all ranks call it, and each gets the logits of its rows of the head. logits NULL: as in forward_run. */
 struct mtp_item {
     struct seq *seq;
     const int32_t *tokens;
