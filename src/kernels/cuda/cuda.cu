@@ -94,6 +94,13 @@ static void settled(struct cuda *c) {
     c->last_spans = NULL;
 }
 
+/* The same at the end of a step: its copies in 8 bits are not read again, and the next step's have the same addresses. */
+static void step_ended(struct cuda *c) {
+    settled(c);
+    c->n_shadow = 0;
+    memset(c->shadows, 0, sizeof c->shadows);
+}
+
 /* Sends the list and waits. If nothing was sent since the last wait, this costs nothing. */
 static void settle(struct cuda *c, const char *what) {
     cuda_send(c);
@@ -136,7 +143,7 @@ void cuda_wait_done(struct cuda *c, const uint32_t *done, int32_t n) {
             return;
         }
     }
-    settled(c);
+    step_ended(c);
 }
 
 /* For a few rows: copied by a kernel, which costs less than a copy engine. */
@@ -272,7 +279,6 @@ static void launch_all(struct cuda *c) {
         cuda_launch_one(c, &l->launches[i], i > l->from);
 }
 
-#ifndef CHIMERE_EMULATE
 static bool was_seen(struct cuda *c, uint64_t key) {
     for (uint32_t i = 0; i < 128; i++)
         if (c->seen[i] == key) return true;
@@ -280,6 +286,7 @@ static bool was_seen(struct cuda *c, uint64_t key) {
     return false;
 }
 
+#ifndef CHIMERE_EMULATE
 /* The CUDA graph of the list: an existing one or a new one. NULL: launch one by one. */
 static struct graph *graph_of(struct cuda *c, uint64_t key) {
     struct graph *oldest = &c->graphs[0];
@@ -362,11 +369,13 @@ void cuda_send(struct cuda *c) {
         send_staged(c);
         c->busy = true;
         bool sent = false;
-#ifndef CHIMERE_EMULATE
         if (!c->timing && !c->params.no_graph && l->n_launch >= CUDA_GRAPH_LAUNCHES) {
             const struct launch *first = &l->launches[l->from];
             uint64_t key = list_hash(first, (l->n_launch - l->from) * sizeof *first, 1) ^
                            list_hash(l->args + first->args_at, l->n_args_bytes - first->args_at, 2);
+#ifdef CHIMERE_EMULATE
+            c->stats.n_graph += was_seen(c, key); /* has no graphs: counts the lists that repeat */
+#else
             struct graph *g = graph_of(c, key);
             if (g) {
                 cuda_fail(c, cudaGraphLaunch(g->exec, c->stream), "graph");
@@ -374,8 +383,8 @@ void cuda_send(struct cuda *c) {
                 c->stats.n_graph++;
                 sent = true;
             }
-        }
 #endif
+        }
         if (c->timing) cuda_time_list(c);
         else if (!sent) launch_all(c);
         c->stats.n_launch += l->n_launch - l->from;
@@ -454,14 +463,12 @@ bool cuda_spans(struct cuda *c, const struct span *spans, int32_t n_span, struct
         *out = c->last;
         return true;
     }
-    int32_t most = 1, n_tok = 0, n_steps = 1;
+    int32_t most = 1, n_tok = 0;
     for (int32_t i = 0; i < n_span; i++) {
         int64_t end = spans[i].pos + spans[i].n_tok;
         int32_t n_page = (int32_t)((end + KV_PAGE - 1) / KV_PAGE);
         most = n_page > most ? n_page : most;
         n_tok = spans[i].row + spans[i].n_tok > n_tok ? spans[i].row + spans[i].n_tok : n_tok;
-        int32_t steps = spans[i].n_replay + spans[i].n_tok;
-        n_steps = steps > n_steps ? steps : n_steps;
     }
     int32_t cap = 1;
     while (cap < most) cap *= 2;
@@ -491,7 +498,7 @@ bool cuda_spans(struct cuda *c, const struct span *spans, int32_t n_span, struct
                            n_span,
                            n_tok,
                            (int64_t)cap * KV_PAGE,
-                           n_steps,
+                           0,
                            0};
     c->last = *out;
     c->last_spans = spans;
@@ -575,6 +582,7 @@ static int dev_reserve(struct dev *d, const struct dev_need *need, struct err *e
 static int dev_status(struct dev *d, struct err *e) {
     struct cuda *c = (struct cuda *)d;
     settle(c, "running");
+    step_ended(c);
     if (c->err.code && e) *e = c->err;
     return c->err.code;
 }

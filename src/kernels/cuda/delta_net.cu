@@ -42,13 +42,15 @@ float *cuda_turn(struct cuda *c, const struct span *spans, const dspans &b,
         n_row = n > n_row ? n : n_row;
     }
     if (!any || !rec->log) return NULL;
+    int32_t n_z = 1; /* a power of two, so that lists repeat whatever was accepted */
+    while (n_z < n_row) n_z *= 2;
     for (int p = 0; p < j.n_part; p++) j.n_row += j.n[p];
     float *replay =
         (float *)cuda_take(c, (size_t)b.n_span * (size_t)rec->log_cap * (size_t)j.n_row * 4);
     if (!replay) return NULL;
     launch(c, turn_kernel,
-           dim3((unsigned)((j.n_row + 255) / 256), (unsigned)b.n_span, (unsigned)n_row), dim3(256),
-           0, b, *rec, j, replay);
+           dim3((unsigned)((j.n_row + 255) / 256), (unsigned)b.n_span, (unsigned)n_z), dim3(256), 0,
+           b, *rec, j, replay);
     return replay;
 }
 
