@@ -242,16 +242,18 @@ static int run_rounds(struct rig *r, int32_t n_seq, int32_t k, double *tokens, d
     return rc;
 }
 
-/* The depths alternate, so that a change of the machine's speed affects all of them. */
+/* The depths alternate, so that a change of the machine's speed affects all of them. A repetition that is not measured
+ * comes first: on a GPU, rounds have dozens of lists of launches, each of which is recorded as a graph at its second use. */
 static int simulate(struct rig *r, int32_t n_seq, struct arm *arms, struct err *e) {
     int32_t n_arm = r->b->n_rate + 1;
     double *rates = mem_zalloc((size_t)n_arm * (size_t)r->b->n_repeat * sizeof *rates);
     double tokens[BENCH_MAX_RATES + 1] = {0}, s[BENCH_MAX_RATES + 1] = {0};
     int rc = rates ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    for (int32_t i = 0; i < r->b->n_repeat && !rc; i++)
+    for (int32_t i = -1; i < r->b->n_repeat && !rc; i++)
         for (int32_t k = 0; k < n_arm && !rc; k++) {
             double t = 0, time = 0;
             rc = run_rounds(r, n_seq, k, &t, &time, e);
+            if (i < 0) continue;
             rates[k * r->b->n_repeat + i] = t / time;
             tokens[k] += t, s[k] += time;
         }
