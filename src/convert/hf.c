@@ -10,6 +10,8 @@
 #include "convert/hf_vocab_impl.h"
 #include "format/quant.h"
 
+enum { MAX_COLUMNS = 1 << 20 };
+
 /* The row with the given GGUF name. */
 static const struct tensor_row *find_row(const struct arch *a, const char *gguf) {
     for (const struct tensor_row *const *table = a->tensors; *table; table++)
@@ -25,12 +27,15 @@ static uint64_t global_rows(const struct hf *h, const char *gguf) {
     return t && t->n_dims == 2 ? t->shape[0] : 0;
 }
 
+/* Drafters share the embedding of the model for which they draft. */
 static int read_sizes(struct hf *h, struct err *e) {
-    uint64_t n_vocab = global_rows(h, "token_embd.weight");
+    const json_t *said = json_object_get(h->config, "vocab_size");
+    uint64_t n_vocab =
+        h->is_drafter ? (uint64_t)json_integer_value(said) : global_rows(h, "token_embd.weight");
     if (n_vocab < 1 || n_vocab > ARCH_MAX_VOCAB)
         return err_set(e, CHIMERE_EFORMAT,
-                       "%s: token embedding: expected a matrix of 1 to %d rows, got %" PRIu64,
-                       h->options->dir, ARCH_MAX_VOCAB, n_vocab);
+                       "%s: %s: expected a matrix of 1 to %d rows, got %" PRIu64, h->options->dir,
+                       h->is_drafter ? "vocab_size" : "token embedding", ARCH_MAX_VOCAB, n_vocab);
     h->n_vocab = (uint32_t)n_vocab;
     uint64_t types = global_rows(h, "token_types.weight");
     h->n_token_type = types < 65536 ? (uint32_t)types : 0;
@@ -87,6 +92,17 @@ static int check_layers(const struct hf *h, struct err *e) {
     return 0;
 }
 
+/* Stands for each global matrix of a drafter in the keys' file: the reader takes sizes from their rows. */
+static void put_shapes(const struct hf *h, struct gguf_writer *w) {
+    for (const struct tensor_row *const *table = h->arch->tensors; *table; table++)
+        for (const struct tensor_row *row = *table; row->gguf; row++) {
+            bool is_matrix = row->where == AT_GLOBAL && !row->is_vector && row->hf;
+            const struct st_tensor *t = is_matrix ? hf_find(h, row->hf, -1, 0) : NULL;
+            if (t && t->n_dims == 2 && t->shape[1] > 0 && t->shape[1] <= MAX_COLUMNS)
+                gguf_add_tensor(w, row->gguf, QUANT_I8, 2, (uint64_t[]){t->shape[1], 1});
+        }
+}
+
 /* Fills h->hp by reading the keys back, as from a file. */
 static int read_blueprint(struct hf *h, struct err *e) {
     struct gguf_writer *w;
@@ -97,14 +113,15 @@ static int read_blueprint(struct hf *h, struct err *e) {
     if (rc) return rc;
     rc = hf_put_keys(h, w, e);
     /* placeholders: only the number of rows is used */
-    gguf_add_tensor(w, "token_embd.weight", QUANT_I8, 2, (uint64_t[]){1, h->n_vocab});
+    if (h->is_drafter) put_shapes(h, w);
+    else gguf_add_tensor(w, "token_embd.weight", QUANT_I8, 2, (uint64_t[]){1, h->n_vocab});
     if (h->n_token_type)
         gguf_add_tensor(w, "token_types.weight", QUANT_I8, 2, (uint64_t[]){1, h->n_token_type});
     struct hparams *hp = mem_zalloc(sizeof *hp);
     if (!rc && !hp) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = gguf_render(w, &image, e);
     if (!rc) rc = gguf_open_memory(&g, image.p, image.n, "config.json", e);
-    if (!rc) rc = hparams_read(hp, g, e);
+    if (!rc) rc = h->is_drafter ? hparams_read_drafter(hp, g, e) : hparams_read(hp, g, e);
     if (rc) err_prefix(e, "%s", h->options->dir);
     h->hp = hp;
     gguf_close(g);
@@ -171,7 +188,7 @@ int hf_convert(const struct hf_options *options, struct hf_result *result, struc
     if (!rc) rc = gguf_writer_new(&h.out, options->out, 0, options->split_bytes, e);
     if (!rc) rc = hf_put_keys(&h, h.out, e);
     if (!rc) rc = hf_put_card(&h, h.out, e);
-    if (!rc) rc = hf_put_vocab(&h, h.out, e);
+    if (!rc && !h.is_drafter) rc = hf_put_vocab(&h, h.out, e);
     if (!rc) rc = hf_add_tensors(&h, e);
     if (!rc) rc = gguf_writer_close(h.out, e);
     else gguf_writer_abort(h.out);

@@ -106,6 +106,7 @@ int hf_read_config(struct hf *h, struct err *e) {
     const char *inner = json_string_value(json_object_get(h->config, "model_type"));
     if (inner) h->arch = arch_find_hf(inner, h->config);
     if (!h->arch && outer) h->arch = arch_find_hf(outer, h->config);
+    h->is_drafter = h->arch && arch_is_drafter(h->arch);
     const char *name = inner ? inner : outer ? outer : "(none)";
     const struct arch_missing *missing = find_missing(h, inner, outer);
     if (missing)

@@ -33,6 +33,7 @@ struct hf {
         uint32_t n_in, n_out;
         bool has_tanh;
     } dense[2];
+    bool is_drafter;    /* has no embedding, head or tokenizer of its own */
     bool embeds;        /* the folder defines how token vectors are pooled */
     bool judges;        /* the model answers "yes" or "no" to a question about a text */
     uint32_t labels[2]; /* ids of these answers */

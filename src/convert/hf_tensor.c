@@ -622,11 +622,29 @@ static bool is_of_prediction_block(const struct hf *h, const char *name) {
            (layer && sscanf(layer, "layers.%d.", &il) == 1 && il >= arch_n_layer_all(h->hp));
 }
 
+/* Some drafters come with copies of the embedding and the head of their model, which training left as they were. */
+static bool is_copy_of_target(const struct hf *h, const char *name) {
+    return h->is_drafter &&
+           (str_ends(name, "embed_tokens.weight") || str_ends(name, "lm_head.weight"));
+}
+
+/* A drafter with other parts would draft badly, and nothing would tell why. */
+static int refuse_unused(const struct hf *h, struct err *e) {
+    for (size_t i = 0; h->is_drafter && i < safetensors_n_tensors(h->st); i++) {
+        const char *name = safetensors_at(h->st, i)->name;
+        if (!h->used[i] && !hf_is_foreign(name) && !is_copy_of_target(h, name))
+            return err_set(e, CHIMERE_EUNSUPPORTED,
+                           "%s: tensor %s: has no place in the drafters that we run",
+                           h->options->dir, name);
+    }
+    return 0;
+}
+
 static void warn_unused(struct hf *h) {
     uint64_t n_predict = 0;
     for (size_t i = 0; i < safetensors_n_tensors(h->st); i++) {
         const char *name = safetensors_at(h->st, i)->name;
-        if (h->used[i] || hf_is_foreign(name)) continue;
+        if (h->used[i] || hf_is_foreign(name) || is_copy_of_target(h, name)) continue;
         if (is_of_prediction_block(h, name)) {
             n_predict++;
             continue;
@@ -677,6 +695,7 @@ int hf_add_tensors(struct hf *h, struct err *e) {
         if (strstr(p->name, "_exps.")) n_in_experts += n;
         h->result.n_bytes += bytes;
     }
+    if (!rc) rc = refuse_unused(h, e);
     if (!rc) warn_unused(h);
     hf_put_size_label(h->out, h->result.n_weights - n_in_experts, n_in_experts,
                       (uint32_t)h->hp->moe.n_expert);

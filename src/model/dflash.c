@@ -1,5 +1,6 @@
 #include "model/dflash.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -18,7 +19,19 @@ struct dflash {
     int32_t n_slot;
     struct forward *f; /* owned */
     float *joined;     /* owned, device [CHUNK, n_in] */
+    float *heads;      /* owned, device: heads_of; NULL: the drafter has none */
 };
+
+/* A row of what the heads read [n_embd, n_markov], the confidence [1], what they add to a row of logits [n_vocab]; each
+ * begins at a multiple of 32 floats. */
+struct heads {
+    int64_t sure, add, n;
+};
+static struct heads heads_of(const struct hparams *hp) {
+    int64_t row = ((int64_t)hp->n_embd + hp->dflash.n_markov + 31) / 32 * 32;
+    return (struct heads){.sure = row, .add = row + 32, .n = row + 32 + hp->n_vocab};
+}
+static bool has_heads(const struct hparams *hp) { return hp->dflash.n_markov || hp->dflash.n_sure; }
 
 /* ---- compatibility with the target ---- */
 
@@ -56,7 +69,8 @@ static int check_hparams(const struct hparams *hp, const struct hparams *target,
                        hp->dflash.mask, target->n_vocab);
     if (target->n_logit != target->n_vocab)
         return err_set(e, CHIMERE_EUNSUPPORTED, "the model's head is in slices on several cards");
-    if (hp->n_vocab && hp->n_vocab > target->n_vocab)
+    if (hp->n_vocab > target->n_vocab ||
+        (hp->dflash.n_vocab && hp->dflash.n_vocab != target->n_vocab))
         return err_set(e, CHIMERE_EMISMATCH, "drafts for %d tokens, the model has %d", hp->n_vocab,
                        target->n_vocab);
     return 0;
@@ -89,6 +103,7 @@ static int reserve_both(struct dflash *d, struct err *e) {
     const struct dev_need o = forward_need(d->m, d->pool->params.n_ctx, CHUNK);
     n.n_tok = (int32_t)most(n.n_tok, o.n_tok);
     n.n_in = most(most(n.n_in, o.n_in), d->m->hp.dflash.n_in);
+    n.n_in = most(n.n_in, heads_of(&d->m->hp).sure);
     n.n_out = most(n.n_out, o.n_out);
     n.n_ff = most(n.n_ff, o.n_ff);
     n.n_head = (int32_t)most(n.n_head, o.n_head);
@@ -107,7 +122,10 @@ static int open_parts(struct dflash *d, const struct dflash_params *p, struct er
     rc = seq_pool_new(&d->pool, d->m, &pool, e);
     d->seqs = mem_alloc_array((size_t)p->n_slot, sizeof *d->seqs);
     d->joined = d->m->dev->ops->alloc(d->m->dev, (size_t)hp->dflash.n_in * CHUNK * sizeof(float));
-    if (!rc && (!d->seqs || !d->joined)) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (has_heads(hp))
+        d->heads = d->m->dev->ops->alloc(d->m->dev, (size_t)heads_of(hp).n * sizeof(float));
+    if (!rc && (!d->seqs || !d->joined || (has_heads(hp) && !d->heads)))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) d->n_slot = p->n_slot;
     for (int32_t i = 0; !rc && i < p->n_slot; i++) rc = seq_new(&d->seqs[i], d->pool, e);
     if (!rc) rc = forward_new(&d->f, d->m, d->pool, CHUNK, STEP_MAX_TOK, e);
@@ -139,12 +157,13 @@ void dflash_close(struct dflash *d) {
     seq_pool_free(d->pool);
     mem_free(d->seqs);
     if (d->joined) d->m->dev->ops->free(d->m->dev, d->joined);
+    if (d->heads) d->m->dev->ops->free(d->m->dev, d->heads);
     model_close(d->m);
     mem_free(d);
 }
 
 int32_t dflash_n_draft(const struct dflash *d) {
-    int32_t n = d->m->hp.dflash.n_block - 1;
+    int32_t n = d->m->hp.dflash.n_block - !d->m->hp.dflash.from_anchor;
     return n < STEP_MAX_TOK - 1 ? n : STEP_MAX_TOK - 1;
 }
 
@@ -259,7 +278,7 @@ int dflash_draft(struct dflash *d, int32_t slot, int32_t next, int32_t n, const 
     const struct weight *head = t->draft_head.data ? &t->draft_head : &t->weights.global.output;
     const struct ops *ops = d->m->dev->ops;
     struct seq *s = d->seqs[slot];
-    int32_t n_row = n + 1;
+    int32_t first = !hp->dflash.from_anchor, n_row = n + first;
     if (n < 1 || n > dflash_n_draft(d))
         return err_set(e, CHIMERE_EINVAL, "a block drafts 1 to %d tokens, got %d",
                        dflash_n_draft(d), n);
@@ -273,9 +292,40 @@ int dflash_draft(struct dflash *d, int32_t slot, int32_t next, int32_t n, const 
     ops->rms_norm(f->d, f->x, f->x, d->m->weights.global.output_norm, n_row, hp->n_embd, hp->eps);
     struct linear_out o = fwd_out(head, NULL, f->logits, head->n_out);
     o.scale = to->logit_scale;
-    ops->linear(f->d, &o, 1, f->x + hp->n_embd, hp->n_embd, n);
+    ops->linear(f->d, &o, 1, f->x + (int64_t)first * hp->n_embd, hp->n_embd, n);
     *logits = f->logits;
     return ops->status(f->d, e);
+}
+
+/* ---- heads ---- */
+
+bool dflash_has_heads(const struct dflash *d) { return d->heads != NULL; }
+
+int dflash_follow(struct dflash *d, int32_t i, int32_t prev, float *sure, struct err *e) {
+    const struct hparams *hp = &d->m->hp;
+    const struct global_weights *g = &d->m->weights.global;
+    const struct heads at = heads_of(hp);
+    const struct ops *ops = d->m->dev->ops;
+    struct dev *dev = d->m->dev;
+    int32_t n = dflash_n_logit(d);
+    const float *hidden = d->f->x + (int64_t)(i + !hp->dflash.from_anchor) * hp->n_embd;
+    ops->copy(dev, d->heads, hidden, (size_t)hp->n_embd * sizeof *hidden);
+    if (g->markov_in.data) {
+        struct weight out = g->markov_out;
+        if (ops->is_host) out.n_out = n; /* rows are adjacent there */
+        const struct linear_out o = fwd_out(&out, NULL, d->heads + at.add, out.n_out);
+        ops->embed(dev, d->heads + hp->n_embd, &g->markov_in, &prev, 1, 1);
+        ops->linear(dev, &o, 1, d->heads + hp->n_embd, hp->dflash.n_markov, 1);
+        ops->axpby(dev, d->f->logits + (int64_t)i * n, 1, d->heads + at.add, 1, n);
+    }
+    *sure = -1;
+    if (!g->sure.data) return ops->status(dev, e);
+    float x;
+    const struct linear_out o = fwd_out(&g->sure, g->sure_b, d->heads + at.sure, 1);
+    ops->linear(dev, &o, 1, d->heads, hp->dflash.n_sure, 1);
+    ops->download(dev, &x, d->heads + at.sure, sizeof x);
+    *sure = 1 / (1 + expf(-x));
+    return ops->status(dev, e);
 }
 
 /* ---- memory ---- */
@@ -290,13 +340,15 @@ int dflash_plan(const char *path, const struct model *target, const struct dflas
     if (!rc) rc = check_hparams(&m->hp, &target->hp, e);
     if (!rc) {
         for (size_t i = 0; i < gguf_n_tensors(g); i++)
-            out->weights += gguf_tensor_at(g, i)->n_bytes;
+            if (arch_reads_tensor(&m->hp, gguf_tensor_at(g, i)->name))
+                out->weights += gguf_tensor_at(g, i)->n_bytes;
         m->hp.n_vocab = m->hp.n_logit = target->hp.n_vocab;
         const struct seq_pool_params pool = pool_of(&m->hp, p);
         out->cache = seq_pool_bytes(m, &pool);
         out->scratch = forward_bytes(m, CHUNK, STEP_MAX_TOK) +
                        taps_bytes(target, m->hp.dflash.n_tap, n_batch) +
                        (uint64_t)m->hp.dflash.n_in * CHUNK * sizeof(float);
+        if (has_heads(&m->hp)) out->scratch += (uint64_t)heads_of(&m->hp).n * sizeof(float);
     } else if (g) {
         err_prefix(e, "%s", path);
     }

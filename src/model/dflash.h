@@ -2,7 +2,8 @@
  *
  * A drafter is a few layers that share the target's embedding and head. For each token that the target has evaluated,
  * it keeps keys and values projected from the target's residual rows (taps.h). A block is the last token followed by
- * masks. All its rows see all kept tokens and each other, and a mask's row predicts the token at its position. If the
+ * masks. All its rows see all kept tokens and each other, and a mask's row predicts the token at its position (if
+ * hparams say so, the last token's row drafts too, and each row predicts the token after it). If the
  * context of a sequence was not evaluated here (a restored state), the drafter starts after it. Keys and values of
  * windowed layers are kept as long as the others. Used by the engine's thread only; opened over a loaded model. */
 #ifndef CHIMERE_MODEL_DFLASH_H
@@ -35,6 +36,11 @@ int dflash_observe(struct dflash *d, int32_t slot, int64_t row, int32_t n, struc
  * dflash_n_draft. */
 int dflash_draft(struct dflash *d, int32_t slot, int32_t next, int32_t n, const float **logits,
                  struct err *e);
+/* Whether the drafter has the heads of DSpark: then row i of the logits is complete after dflash_follow, which adds to
+ * it what the heads expect after prev, the token before it. *sure: the drafter's own estimate that the token is right,
+ * below 0 if it gives none. Rows in order, i from 0. */
+bool dflash_has_heads(const struct dflash *d);
+int dflash_follow(struct dflash *d, int32_t i, int32_t prev, float *sure, struct err *e);
 
 /* Memory that opening will take, computed from the file's header. */
 struct dflash_bytes {

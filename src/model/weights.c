@@ -453,6 +453,8 @@ static int whole_matrices(struct weights *w, const struct hparams *hp, int32_t i
         out[n++] = &w->global.dense[0];
         out[n++] = &w->global.dense[1];
         out[n++] = &w->global.fc;
+        out[n++] = &w->global.markov_out;
+        out[n++] = &w->global.sure;
         out[n++] = &w->global.ple_proj;
         return n;
     }
@@ -585,8 +587,8 @@ static int prepare_one(struct binder *b, struct weight *m, int32_t il, struct de
 /* Checks the tables in which rows are looked up. */
 static int check_tables(struct binder *b) {
     struct global_weights *w = &b->w->global;
-    struct weight *tables[] = {&w->token_embd, &w->pos_embd, &w->type_embd, &w->meta_embd,
-                               &w->ple_embd};
+    struct weight *tables[] = {&w->token_embd, &w->pos_embd, &w->type_embd,
+                               &w->meta_embd,  &w->ple_embd, &w->markov_in};
     int rc = 0;
     for (size_t i = 0; i < sizeof tables / sizeof *tables && !rc; i++) {
         if (!tables[i]->data) continue;

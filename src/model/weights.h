@@ -19,11 +19,13 @@ struct global_weights {
     struct weight output;     /* may be token_embd's data in the device's form */
     struct weight pos_embd, type_embd, cls, cls_out; /* encoders */
     struct weight dense[2];                          /* of the pooled row; or none */
-    struct weight fc;                 /* drafters: for the other model's hidden states */
+    struct weight fc; /* drafters: for the other model's hidden states */
+    /* and what follows a token: a table (layout 0) times a matrix; the confidence in a draft */
+    struct weight markov_in, markov_out, sure;
     struct weight meta_embd;          /* rows that precede every sequence; layout 0 */
     struct weight ple_embd, ple_proj; /* per-layer embeddings: a table (layout 0), a projection */
     const float *fc_norm, *output_norm, *output_norm_b, *embd_norm, *embd_norm_b, *rope_freqs,
-        *cls_b, *cls_norm, *cls_norm_b, *cls_out_b, *dense_b[2], *rel_bias, *ple_norm;
+        *cls_b, *cls_norm, *cls_norm_b, *cls_out_b, *dense_b[2], *rel_bias, *ple_norm, *sure_b;
 };
 
 struct layer_weights {

@@ -11,7 +11,7 @@ import json, os, sys
 import numpy as np, torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../train/dflash"))
-from make import values
+from counter import values
 from model import Drafter, tensors_of
 
 out = sys.argv[1]

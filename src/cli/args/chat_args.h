@@ -38,7 +38,7 @@
     {"fit", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "plan memory first, refuse what does not fit; --no-fit"}, \
     {"batch", 'b', CFG_INT, "N", "0", 0, 65536, NULL, "tokens per forward; 0: 512, on a GPU with room for it 2048"}, \
     {"speculate", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "draft tokens where that is faster; --no-speculate"}, \
-    {"draft", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "drafter of the model, a GGUF file (docs/speculation.md)"}, \
+    {"draft", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "drafter of the model: a GGUF file, a Hugging Face folder or hf:OWNER/REPO (docs/speculation.md)"}, \
     {"draft-max", 0, CFG_INT, "N", "0", 0, 15, NULL, "drafted tokens at most; 0: 3 of the model, 7 of text"},                     \
     {"draft-head", 0, CFG_INT, "N", "0", 0, 1 << 24, NULL, "rows of the output head that drafts read, in 4 bits; 0: choose; as many as tokens: no copy"}, \
     EXPERT_OPTIONS, \

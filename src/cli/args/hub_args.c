@@ -117,7 +117,7 @@ static char *kept_token(void) {
     return text;
 }
 
-static int models_dir(const struct cfg *c, char dir[4096], struct err *e) {
+int hub_args_dir(const struct cfg *c, char dir[4096], struct err *e) {
     const char *own = cfg_str(c, "models-dir");
     if (!own) return file_user_data("models", dir, 4096, e);
     return snprintf(dir, 4096, "%s", own) < 4096
@@ -143,7 +143,7 @@ static int fetch_from(const struct cfg *c, const struct hub_ref *r, const char *
 static int look_up(const struct cfg *c, const char *name, struct hub_ref *r, char dir[4096],
                    int *found, char *out, size_t out_size, struct err *e) {
     int rc = hub_parse(r, name, e);
-    if (!rc) rc = models_dir(c, dir, e);
+    if (!rc) rc = hub_args_dir(c, dir, e);
     if (rc) return rc;
     *found = pull_local(dir, r, out, out_size, e);
     char hub[4096];
@@ -190,6 +190,6 @@ int hub_args_checkpoint(const struct cfg *c, const char *name, char *out, size_t
     char dir[4096];
     struct hub_ref r;
     int rc = hub_parse(&r, name, e);
-    if (!rc) rc = models_dir(c, dir, e);
+    if (!rc) rc = hub_args_dir(c, dir, e);
     return rc ? rc : fetch_from(c, &r, dir, 0, true, out, out_size, e);
 }

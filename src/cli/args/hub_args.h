@@ -7,6 +7,9 @@
 /* The options that cli_parse adds if the command has the option "model". */
 extern const struct cfg_opt hub_options[];
 
+/* The folder in which fetched models lie. */
+int hub_args_dir(const struct cfg *c, char dir[4096], struct err *e);
+
 /* Returns the file for a name that begins with "hf:": an existing file, otherwise it is downloaded with a progress
  * bar on standard error. update: asks the hub even if the file exists. parts: concurrent connections, 0: 4. */
 int hub_args_path(const struct cfg *c, const char *name, bool update, int parts, char *out,

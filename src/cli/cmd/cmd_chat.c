@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "cli/args/chat_args.h"
+#include "cli/args/draft_args.h"
 #include "cli/chat/chat_command.h"
 #include "cli/chat/chat_input.h"
 #include "cli/args/remote_args.h"
@@ -76,6 +77,7 @@ int cmd_chat(int argc, char **argv) {
     struct chat_input *in = NULL;
     bool is_remote = cfg_str(c, "url");
     int rc = is_remote ? 0 : model_args_talk(c, &e);
+    if (!rc && !is_remote) rc = draft_args_take(c, &e);
     if (!rc) rc = is_remote ? chat_remote_open(&b, c, &e) : chat_local_open(&b, c, &e);
     if (!rc) rc = chat_session_init(&s, b, c, &e);
     if (!rc) {

@@ -9,6 +9,7 @@
 #include "base/os/os.h"
 #include "base/str.h"
 #include "cli/args/chat_args.h"
+#include "cli/args/draft_args.h"
 #include "cli/term.h"
 
 const struct cfg_opt run_options[] = {
@@ -196,6 +197,7 @@ int cmd_run(int argc, char **argv) {
     const char *given = NULL;
     int rc = take_positional(c, &given, &e);
     if (!rc) rc = model_args_talk(c, &e);
+    if (!rc) rc = draft_args_take(c, &e);
     if (!rc) rc = chat_rig_open(&r, c, 1, &e);
     if (!rc) {
         rc = answer_one(&r, c, given, &e);

@@ -16,6 +16,7 @@
 #include "base/thread.h"
 #include "cli/args/remote_args.h"
 #include "cli/args/chat_args.h"
+#include "cli/args/draft_args.h"
 #include "cli/args/encoder_args.h"
 #include "cli/args/odo_args.h"
 #include "cli/serve_night.h"
@@ -649,6 +650,7 @@ int cmd_serve(int argc, char **argv) {
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     reload.c = c;
     int rc = model_args_talk(c, &e);
+    if (!rc) rc = draft_args_take(c, &e);
     if (!rc && cfg_str(c, "store") && !cfg_str(c, "db")) /* also for the orchestrator */
         rc = cfg_set(c, "db", cfg_str(c, "store"), &e);
     status = 0;

@@ -18,6 +18,17 @@ struct reader {
     struct select_row *best; /* owned [STEP_MAX_TOK]; NULL: logits are read in place */
 };
 
+/* A sequence for which the drafter has no memory decodes without it; the log reports the first one. Returns other
+ * failures. */
+static int lose(struct reader *x, int32_t slot, int rc) {
+    if (rc != CHIMERE_ELIMIT && rc != CHIMERE_ENOMEM) return rc;
+    x->lost[slot] = true;
+    if (!x->was_told)
+        log_warn("the drafter has no room for a sequence, which is decoded without it");
+    x->was_told = true;
+    return 0;
+}
+
 static int reader_observe(struct drafter *d, const struct batch_item *runs, const int32_t *n_kept,
                           const bool *follow, int32_t n_run, struct err *e) {
     struct reader *x = (struct reader *)d;
@@ -28,13 +39,31 @@ static int reader_observe(struct drafter *d, const struct batch_item *runs, cons
         int32_t slot = seq_slot(runs[i].seq);
         if (x->lost[slot] || !n_kept[i]) continue;
         rc = dflash_observe(x->d, slot, row, n_kept[i], e);
-        x->lost[slot] = rc != 0;
-        if (rc == CHIMERE_ELIMIT && !x->was_told)
-            log_warn("the drafter has no room for a sequence, which is decoded without it");
-        x->was_told |= rc == CHIMERE_ELIMIT;
-        if (rc == CHIMERE_ELIMIT) rc = 0;
+        if (rc) rc = lose(x, slot, rc);
     }
     return rc;
+}
+
+/* Each token depends on the one drafted before it. */
+static int follow(struct reader *x, struct drafter_request *t, int32_t n, const float *logits,
+                  struct err *e) {
+    int32_t prev = t->next, n_vocab = dflash_n_logit(x->d);
+    while (t->n_draft < n) {
+        const float *row = logits + (int64_t)t->n_draft * n_vocab;
+        float p, sure;
+        int rc = dflash_follow(x->d, t->n_draft, prev, &sure, e);
+        if (rc) return rc;
+        if (x->best) {
+            struct select_args a = {.n_row = 1, .n_vocab = n_vocab, .logits = row, .rows = x->best};
+            x->m->dev->ops->select(x->m->dev, &a);
+            if ((rc = x->m->dev->ops->status(x->m->dev, e))) return rc;
+        }
+        p = x->best ? drafter_top_selected(x->best, &prev) : drafter_top(row, n_vocab, &prev);
+        if (p > 0 && sure >= 0) p = sure;
+        if (!(p > 0 && p >= t->min_p)) break;
+        t->tokens[t->n_draft++] = prev;
+    }
+    return 0;
 }
 
 static int draft_one(struct reader *x, struct drafter_request *t, struct err *e) {
@@ -45,7 +74,8 @@ static int draft_one(struct reader *x, struct drafter_request *t, struct err *e)
     if (n < 1 || x->lost[slot]) return 0;
     int rc = dflash_draft(x->d, slot, t->next, n, &logits, e);
     if (rc == CHIMERE_ELIMIT) return 0; /* no room for the drafted positions: draft nothing */
-    if (rc) return rc;
+    if (rc) return lose(x, slot, rc);
+    if (dflash_has_heads(x->d)) return follow(x, t, n, logits, e);
     if (x->best) {
         struct select_args a = {
             .n_row = n, .n_vocab = dflash_n_logit(x->d), .logits = logits, .rows = x->best};

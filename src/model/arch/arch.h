@@ -131,6 +131,8 @@ struct hparams {
     struct {        /* a drafter that reads another model's hidden states (dflash.h) */
         int32_t n_tap, taps[16], n_block, mask; /* taps: layers of the other model, from 0 */
         int64_t n_in;                           /* floats of all taps of a token */
+        int32_t n_vocab, n_markov, n_sure;      /* 0: not said, no such head */
+        bool from_anchor; /* the known token's row drafts too, as each for the position after it */
     } dflash;
     bool is_causal;
     enum pooling pooling, rank_pooling; /* rank_pooling: of a classifier, POOL_CLS or POOL_MEAN */
@@ -154,9 +156,8 @@ struct arch {
     const char *const *hf_model_types;       /* model_type of checkpoints; NULL-terminated */
     const struct tensor_row *const *tensors; /* NULL-terminated list of tables */
     const struct key_row *keys;
-    /* Fields of config.json that `keys` does not list. "NAME" is read, or does not change the
-     * result; "NAME=VALUE|VALUE" must have one of the values; "rope:NAME" is a field of
-     * rope_parameters. Separated by spaces. */
+    /* Fields of config.json that `keys` does not list, separated by spaces. "NAME" is read, or does not change the
+     * result; "NAME=VALUE|VALUE" must have one of the values; "rope:NAME" is a field of rope_parameters. */
     const char *fields;
     bool scales_scores; /* YaRN's mscale_all_dim multiplies scores, not sines and cosines */
     /* Writes keys that need code, from config.json. May be NULL. */
@@ -174,18 +175,17 @@ struct arch {
 extern const struct arch *const arch_table[]; /* NULL-terminated */
 
 const struct arch *arch_find(const char *name); /* by general.architecture */
+bool arch_is_drafter(const struct arch *a);
 /* Whether the file's architecture is in the table; true if it names none. */
 bool arch_is_known(const struct gguf *g);
 const struct arch *arch_find_hf(const char *model_type, const json_t *config);
 /* Reads and checks all keys. Reports an unknown architecture by name. marks, unless NULL: set for the keys read. */
 int hparams_read(struct hparams *hp, const struct gguf *g, struct err *e);
 int hparams_read_marking(struct hparams *hp, const struct gguf *g, bool *marks, struct err *e);
-/* The same for a drafter's file. Families of drafters are in a table of their own (arch_dflash.c), since they do not
- * run alone. n_vocab is 0 if the file does not contain it. */
+/* The same for a drafter's file; its families (arch_dflash.c) do not run alone. n_vocab 0: the file does not say. */
 int hparams_read_drafter(struct hparams *hp, const struct gguf *g, struct err *e);
-/* Keeps the given layers and removes the blocks of the others: the part of a model that one device computes. The part
- * with the last layer has the head and the prediction blocks. CHIMERE_EUNSUPPORTED if layers read more of
- * other layers than the residual stream. */
+/* Keeps the given layers and removes the blocks of the others: the part of a model that one device computes. The last
+ * part has the head and the prediction blocks. CHIMERE_EUNSUPPORTED if layers read more of others than the stream. */
 int hparams_cut(struct hparams *hp, struct layer_part part, struct err *e);
 /* Value of a dimension symbol for layer il (which global dimensions ignore). */
 int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il);

@@ -124,6 +124,7 @@ extern const struct tensor_row
 extern const struct tensor_row rows_ffn_norm[];
 extern const struct tensor_row rows_ffn[]; /* dense SwiGLU */
 extern const struct tensor_row rows_moe[]; /* routed experts, per-expert Hugging Face names */
+extern const struct key_row keys_llama[];
 
 extern const struct tensor_row rows_granite_experts[]; /* arch_granite_hybrid.c */
 

@@ -114,7 +114,7 @@ static const struct tensor_row rows_moe_mixtral[] = {
         "rope.freq_base", "rope_parameters.rope_theta|rope_theta", KEY_F32, false, 10000           \
     }
 
-static const struct key_row keys_dense[] = {COMMON_KEYS, {.gguf = NULL}};
+const struct key_row keys_llama[] = {COMMON_KEYS, {.gguf = NULL}};
 
 static const struct key_row keys_mixtral[] = {
     COMMON_KEYS,
@@ -222,7 +222,7 @@ const struct arch arch_llama = {
     .name = "llama",
     .hf_model_types = hf_llama,
     .tensors = t_llama,
-    .keys = keys_dense,
+    .keys = keys_llama,
     .fields =
         "hidden_act=silu|swish attention_bias mlp_bias head_dim sliding_window use_sliding_window "
         "layer_types rope_interleaved=false is_llama_config",
@@ -241,7 +241,7 @@ const struct arch arch_mistral3 = {
     .name = "mistral3",
     .hf_model_types = hf_mistral3,
     .tensors = t_llama,
-    .keys = keys_dense,
+    .keys = keys_llama,
     .fields = "hidden_act=silu|swish head_dim sliding_window layer_types rope:llama_4_scaling_beta "
               "rope:max_position_embeddings",
     .derive = derive_mistral3,
@@ -250,7 +250,7 @@ const struct arch arch_qwen2 = {
     .name = "qwen2",
     .hf_model_types = hf_qwen2,
     .tensors = t_qwen2,
-    .keys = keys_dense,
+    .keys = keys_llama,
     .fields =
         "hidden_act=silu|swish sliding_window use_sliding_window max_window_layers layer_types "
         "attention_bias",
@@ -260,7 +260,7 @@ const struct arch arch_qwen3 = {
     .name = "qwen3",
     .hf_model_types = hf_qwen3,
     .tensors = t_qwen3,
-    .keys = keys_dense,
+    .keys = keys_llama,
     .fields =
         "hidden_act=silu|swish sliding_window use_sliding_window max_window_layers layer_types "
         "attention_bias",

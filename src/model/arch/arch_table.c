@@ -94,11 +94,23 @@ const struct arch *arch_find(const char *name) {
     return NULL;
 }
 
-const struct arch *arch_find_hf(const char *model_type, const json_t *config) {
-    for (const struct arch *const *a = arch_table; *a; a++)
+static const struct arch *find_hf(const struct arch *const *a, const char *model_type,
+                                  const json_t *config) {
+    for (; *a; a++)
         for (const char *const *t = (*a)->hf_model_types; *t; t++)
             if (strcmp(*t, model_type) == 0 && (!(*a)->suits || (*a)->suits(config))) return *a;
     return NULL;
+}
+
+const struct arch *arch_find_hf(const char *model_type, const json_t *config) {
+    const struct arch *a = find_hf(drafter_table, model_type, config);
+    return a ? a : find_hf(arch_table, model_type, config);
+}
+
+bool arch_is_drafter(const struct arch *a) {
+    const struct arch *const *d = drafter_table;
+    while (*d && *d != a) d++;
+    return *d != NULL;
 }
 
 int32_t arch_n_vector(const struct hparams *hp) {
@@ -189,6 +201,8 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     case D_MLA_V: return hp->mla.d_v;
     case D_MLA_OUT: return (int64_t)l->n_head * hp->mla.d_v;
     case D_TAPS: return hp->dflash.n_in;
+    case D_MARKOV: return hp->dflash.n_markov;
+    case D_SURE: return hp->dflash.n_sure;
     }
     return 0;
 }
@@ -609,5 +623,6 @@ int hparams_read_drafter(struct hparams *hp, const struct gguf *g, struct err *e
     const struct gguf_kv *tokens = gguf_find(g, "tokenizer.ggml.tokens");
     if (tokens && tokens->type == GGUF_ARR && tokens->n <= ARCH_MAX_VOCAB)
         hp->n_vocab = hp->n_logit = (int32_t)tokens->n;
-    return hp->arch->read(hp, g, e);
+    int rc = key_i32(hp, g, "vocab_size", false, 1, ARCH_MAX_VOCAB, &hp->dflash.n_vocab, e);
+    return rc ? rc : hp->arch->read(hp, g, e);
 }

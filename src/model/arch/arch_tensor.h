@@ -71,6 +71,8 @@ enum arch_dim {
     D_MLA_V,
     D_MLA_OUT,
     D_TAPS, /* floats of the hidden states that a drafter reads per token */
+    D_MARKOV,
+    D_SURE, /* what a drafter's confidence reads */
 };
 
 enum tensor_where { /* which layers have the row */
