@@ -510,6 +510,7 @@ static bool take_token(struct sched *s, struct active *a, int32_t row, int32_t *
     if (adapts) a->entropy = probs.entropy;
     sampler_accept(a->sampler, *token);
     spec_seq_push(&s->spec, &a->spec, *token);
+    if (s->tok) spec_seq_read(&a->spec, tok_piece(s->tok, *token));
     bool end = is_end(s, j, *token);
     j->stats.n_generated++;
     s->totals.n_generated++;

@@ -265,6 +265,29 @@ static void begin(struct spec *s, struct spec_seq *q, const int32_t *text, int32
     spec_begin(s, q);
 }
 
+/* Rates in a block of code are apart from those of the text around it, however the tokenizer cuts the fence. */
+static void code_is_a_region_of_its_own(void **state) {
+    (void)state;
+    static const char *const pieces[] = {"So",  "``",    "`c\n", "int",      "`",
+                                         " x;", "\n```", "\n",   "Then `a` "};
+    static const enum spec_region after[] = {SPEC_ANSWER, SPEC_ANSWER, SPEC_CODE,
+                                             SPEC_CODE,   SPEC_CODE,   SPEC_CODE,
+                                             SPEC_ANSWER, SPEC_ANSWER, SPEC_ANSWER};
+    struct spec *s = new_spec();
+    struct spec_seq q = {.region = SPEC_ANSWER};
+    struct spec_draft d;
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        spec_seq_read(&q, (struct slice){pieces[i], strlen(pieces[i])});
+        spec_draft_text(s, &q, NULL, 1, &d);
+        assert_int_equal(q.region, after[i]);
+        d = (struct spec_draft){.n = 1, .source = {DRAFT_LOOKUP}};
+        spec_learn(s, &q, &d, q.region == SPEC_CODE, NULL);
+    }
+    const struct spec_rate *code = &s->rates.of[DRAFT_LOOKUP][SPEC_CODE][0];
+    const struct spec_rate *other = &s->rates.of[DRAFT_LOOKUP][SPEC_ANSWER][0];
+    assert_true(code->n > 3 && code->n_hit > 3 && other->n > 4 && other->n_hit == 0.0f);
+}
+
 /* Words that stood earlier in the text, or in another text of the same scope, are proposed; not those of another scope. */
 static void words_of_texts_are_proposed(void **state) {
     (void)state;
@@ -439,6 +462,7 @@ int main(void) {
         cmocka_unit_test(the_guard_stops_a_vain_search),
         cmocka_unit_test(numbers_of_sequences_are_apart),
         cmocka_unit_test(following_stops_where_drafting_loses),
+        cmocka_unit_test(code_is_a_region_of_its_own),
         cmocka_unit_test(words_of_texts_are_proposed),
         cmocka_unit_test(the_likeliest_tokens_of_all_are_chosen),
         cmocka_unit_test(engines_start_warm_from_files),

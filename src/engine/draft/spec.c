@@ -61,6 +61,13 @@ void spec_seq_push(struct spec *s, struct spec_seq *q, int32_t token) {
     if (s->store && !q->off) suffix_learn(s->store, q->salt, q->history, q->n_history);
 }
 
+void spec_seq_read(struct spec_seq *q, struct slice piece) {
+    for (size_t i = 0; i < piece.n; i++) {
+        q->n_tick = piece.p[i] == '`' ? q->n_tick + 1 : 0;
+        if (q->n_tick == 3) q->in_code = !q->in_code;
+    }
+}
+
 /* ---- acceptance ---- */
 
 static const struct source {
@@ -314,6 +321,7 @@ void spec_draft_text(struct spec *s, struct spec_seq *q, struct sampler *sampler
     bool ruled = sampler && sampler_draft_begin(sampler);
     q->region = ruled                                     ? SPEC_RULED
                 : sampler && sampler_is_thinking(sampler) ? SPEC_THINKING
+                : q->in_code                              ? SPEC_CODE
                                                           : SPEC_ANSWER;
     struct growth g = {.s = s,
                        .q = q,
@@ -491,7 +499,7 @@ static bool model_pays(const struct spec *s) {
     double plain = spec_cost_verify(c, 1, 1);
     bool is_known = false;
     if (!(plain > 0) || s->is_fixed) return true;
-    for (int region = SPEC_THINKING; region <= SPEC_ANSWER; region++) {
+    for (int region = SPEC_THINKING; region <= SPEC_CODE; region++) {
         if (!(s->rates.of[DRAFT_MODEL][region][0].n > 1)) continue;
         is_known = true;
         struct spec_seq q = {.follows = true, .region = (enum spec_region)region};

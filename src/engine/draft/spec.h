@@ -29,6 +29,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/str.h"
 #include "engine/draft/drafter.h"
 #include "engine/engine.h"
 #include "engine/draft/spec_cost.h"
@@ -43,7 +44,7 @@ static inline int32_t spec_most_drafted(int32_t n_draft_max) {
     return n_draft_max > 0 ? n_draft_max : SPEC_TEXT_MAX;
 }
 
-enum spec_region { SPEC_THINKING, SPEC_ANSWER, SPEC_RULED, SPEC_N_REGION };
+enum spec_region { SPEC_THINKING, SPEC_ANSWER, SPEC_CODE, SPEC_RULED, SPEC_N_REGION };
 enum { SPEC_N_GRADE = 12 };
 
 struct spec_rate { /* counts with exponential decay */
@@ -73,6 +74,8 @@ struct spec_seq { /* state of one sequence */
     int32_t n_forced;
     struct spec_rates rates;
     enum spec_region region; /* of the next token */
+    int32_t n_tick;          /* backticks at the end of the text */
+    bool in_code;            /* three of them have opened a block of code */
     bool off;
     bool follows;  /* the model drafter may draft for this sequence */
     bool observed; /* it observed the last evaluated token, so that it can draft the next ones */
@@ -128,6 +131,7 @@ void spec_fini(struct spec *s);
 int spec_seq_init(struct spec_seq *q, const int32_t *prompt, int32_t n, int32_t n_more);
 void spec_seq_fini(struct spec_seq *q);
 void spec_seq_push(struct spec *s, struct spec_seq *q, int32_t token);
+void spec_seq_read(struct spec_seq *q, struct slice piece); /* the text of that token */
 /* Nothing is drafted, so nothing needs to be prepared for drafts. */
 static inline bool spec_rests(const struct spec *s) { return s->guard.n_left > 0; }
 /* Called before the prompt is evaluated: the suffix store learns the prompt. Returns whether the model drafter should
