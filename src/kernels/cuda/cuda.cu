@@ -497,9 +497,7 @@ bool cuda_spans(struct cuda *c, const struct span *spans, int32_t n_span, struct
                            (const int32_t *)(dev + pages_at),
                            n_span,
                            n_tok,
-                           (int64_t)cap * KV_PAGE,
-                           0,
-                           0};
+                           (int64_t)cap * KV_PAGE};
     c->last = *out;
     c->last_spans = spans;
     c->last_hash = h;

@@ -85,9 +85,7 @@ struct dspans {
     const int32_t *of_row;     /* device [n_tok]: span of each row */
     const int32_t *pages;      /* device */
     int32_t n_span, n_tok;
-    int64_t n_ctx;   /* longest context after this step, rounded up to a power of two pages */
-    int32_t n_steps; /* largest number of replayed and new tokens in one span */
-    int32_t unused;
+    int64_t n_ctx; /* longest context after this step, rounded up to a power of two pages */
 };
 
 /* An activation that also exists in 8 bits, because the kernel that wrote the floats also quantized them. */
