@@ -5,8 +5,9 @@
  * use chunked_scan.cu instead. Roofline at decode: the state, read and written once, 4 MB per layer of a 35B model. The
  * reads are issued before pdl_wait, since no earlier kernel of the step writes the state.
  *
- * A thread must not read a log row that another thread has already overwritten: before the scan, turn_kernel copies the
- * old rows out and writes the new ones, each element by one thread. */
+ * A thread must not read a log row that another thread has already overwritten. A block of the delta net reads and writes
+ * elements of its own head alone, and writes them after its scan. For Mamba, whose blocks share rows, turn_kernel copies
+ * the old rows out before the scan and writes the new ones, each element by one thread. */
 #include <utility>
 
 #include "kernels/cuda/chunked_scan.cuh"
@@ -218,9 +219,8 @@ void cuda_conv_now(struct cuda *c) {
 
 struct gdn_job {
     int32_t n_k_head, n_v_head, n_rep, d_k, d_v; /* n_rep: value heads per key head */
-    int32_t is_grouped, log_cap;
+    int32_t is_grouped, d_conv;
     float eps, norm_eps, beta_scale;
-    int32_t d_conv, unused;
     rows mixed, alpha, beta; /* mixed: [q | k | v], not yet convolved if few tokens */
     const float *z, *a, *dt_bias, *norm_w;
     int64_t z_stride;
@@ -261,6 +261,24 @@ __device__ __forceinline__ void conv_keep(const rec_view &rec, const rows &x, co
     for (int32_t i = 0; s.n_commit == 0 && i < s.n_tok; i++)
         rec.log[((int64_t)s.slot * rec.log_cap + i) * (int64_t)rec.log_row + ch] =
             x.x[(int64_t)(s.row + i) * x.stride + ch];
+}
+
+/* A head's alpha in row i of a sequence's log; its beta is n_v_head elements later. */
+__device__ __forceinline__ float *logged_gates(const rec_view &rec, const gdn_job &g,
+                                               const dspan &s, int head, int32_t i) {
+    int n_conv = 2 * g.n_k_head * g.d_k + g.n_v_head * g.d_v;
+    return rec.log + ((int64_t)s.slot * rec.log_cap + i) * (int64_t)rec.log_row + n_conv + head;
+}
+/* Alpha and beta of a head at token i: first the logged tokens, then the new ones. */
+__device__ __forceinline__ float2 step_gates(const rec_view &rec, const gdn_job &g, const dspan &s,
+                                             int head, int32_t i) {
+    if (i < s.n_replay) {
+        const float *log = logged_gates(rec, g, s, head, i);
+        return make_float2(log[0], log[g.n_v_head]);
+    }
+    int64_t row = s.row + i - s.n_replay;
+    return make_float2(g.alpha.x[row * g.alpha.stride + head],
+                       g.beta.x[row * g.beta.stride + head]);
 }
 
 /* silu(z) times the norm's weight, for four columns. */
@@ -515,11 +533,9 @@ __global__ void __launch_bounds__(STEP_THREADS) gdn_step_kernel(dspans b, rec_vi
             float *now = line[i % 2];
             if (N > 32) fetch(i); /* saves registers */
             if (warp == FACTORS && i % 32 == 0 && i + lane < n) {
-                int span = (int)blockIdx.y;
+                float2 x = step_gates(rec, g, s, head, i + lane);
                 factors[i / 32 % 2][lane] =
-                    step_factors(row_at(g.alpha, s, span, g.log_cap, i + lane)[head],
-                                 row_at(g.beta, s, span, g.log_cap, i + lane)[head], g.a[head],
-                                 g.dt_bias[head], g.beta_scale);
+                    step_factors(x.x, x.y, g.a[head], g.dt_bias[head], g.beta_scale);
             }
 #pragma unroll
             for (int c = 0; c < C; c++) {
@@ -550,6 +566,11 @@ __global__ void __launch_bounds__(STEP_THREADS) gdn_step_kernel(dspans b, rec_vi
     uint32_t *counter = &g.arrived[blockIdx.y * (unsigned)g.n_k_head + (unsigned)kh];
     if (tid == 0) last = atomicAdd(counter, 1u) + 1 == (uint32_t)g.n_rep;
     norm_rows(g, s, head);
+    for (int i = tid; s.n_commit == 0 && i < s.n_tok; i += STEP_THREADS) {
+        float2 x = step_gates(rec, g, s, head, s.n_replay + i);
+        float *log = logged_gates(rec, g, s, head, i);
+        log[0] = x.x, log[g.n_v_head] = x.y;
+    }
     for (int e = tid; e < d_v; e += STEP_THREADS)
         conv_keep(rec, g.mixed, s, keep, n_conv, 2 * nq + head * d_v + e);
     __syncthreads();
@@ -781,27 +802,19 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
         cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "delta net with heads wider than 256");
         return;
     }
-    turn_job turned = {{a->alpha, a->beta},
-                       {a->n_v_head, a->n_v_head},
-                       {a->n_v_head, a->n_v_head},
-                       2,
-                       (size_t)n_conv,
-                       0};
     bool many = cuda_is_many(a->spans, a->n_span) && cuda_has_chunks(c, a->d_k, true);
     int64_t n_out = (int64_t)a->n_v_head * a->d_v;
-    float *mixed = NULL, *ab = NULL;
+    float *mixed = NULL;
     if (many) mixed = (float *)cuda_take(c, (size_t)(a->n_tok * n_conv) * 4);
-    else ab = cuda_turn(c, a->spans, b, &a->state, turned);
     if (c->err.code) return;
     gdn_job g = {};
     g.n_k_head = a->n_k_head, g.n_v_head = a->n_v_head, g.d_k = a->d_k, g.d_v = a->d_v;
     g.n_rep = a->n_v_head / a->n_k_head;
     g.is_grouped = a->is_grouped;
-    g.log_cap = a->state.log_cap;
     g.eps = a->eps, g.norm_eps = a->norm_eps, g.beta_scale = a->beta_scale;
     g.d_conv = a->d_conv;
-    g.alpha = rows{a->alpha, ab, a->n_v_head, 2 * a->n_v_head};
-    g.beta = rows{a->beta, ab ? ab + a->n_v_head : NULL, a->n_v_head, 2 * a->n_v_head};
+    g.alpha = rows{a->alpha, NULL, a->n_v_head, 0};
+    g.beta = rows{a->beta, NULL, a->n_v_head, 0};
     g.z = a->z, g.a = a->a, g.dt_bias = a->dt_bias, g.norm_w = a->norm_w;
     g.z_stride = a->z_stride;
     g.s = a->state.s, g.s_stride = (int64_t)a->state.s_stride;
