@@ -236,6 +236,8 @@ struct gdn_job {
 /* Few tokens: a block computes one head of one span, 128 columns of its state at a time. Thread 128 p + j has column
  * j; of every 32 rows it has rows 4 p to 4 p + 3 and 4 p + 16 to 4 p + 19. */
 enum { N_PART = 4, STEP_COLS = 128, STEP_THREADS = STEP_COLS * N_PART, STEP_DIM = 128 };
+enum { STEP_LINES = 8 }; /* tokens whose inputs are in shared memory at once */
+static_assert(STEP_LINES < STEP_THREADS / 32, "each has a warp, and the factors have one more");
 
 /* Input i of a channel, counted from the oldest kept input: first the kept inputs, then logged ones, then new ones. */
 __device__ __forceinline__ float conv_input(const rec_view &rec, const rows &x, const dspan &s,
@@ -463,7 +465,8 @@ __device__ __forceinline__ void step_update(float (&S)[N], const float *k, int p
     }
 }
 
-/* Convolution, delta rule, norm and gate of a few tokens; grid: (head, span). The state and the kept convolution inputs
+/* Convolution, delta rule, norm and gate of a few tokens; grid: (head, span). What does not depend on the state is
+ * computed for STEP_LINES tokens at once; then each token waits at one barrier. The state and the kept convolution inputs
  * are read before pdl_wait, since only this kernel of the list writes them. Heads that share a key head each compute
  * its q and k; the last of them to arrive updates the kept inputs of q and k, once all have read them. N: rows per
  * thread. */
@@ -472,13 +475,13 @@ __global__ void __launch_bounds__(STEP_THREADS) gdn_step_kernel(dspans b, rec_vi
     constexpr int ROWS = N_PART * N,
                   LINE = 2 * ROWS + STEP_COLS; /* q, k, v; zeros beyond the head */
     constexpr int C = (LINE + STEP_THREADS - 1) / STEP_THREADS;
-    enum { FACTORS = 1, DOTS = 2 }; /* warps that compute decay and beta, and the dots */
-    __shared__ __align__(16) float line[2][LINE];
-    __shared__ __align__(16) float2 parts[N_PART][STEP_COLS]; /* of S^T k, S^T q */
-    __shared__ float2 factors[2][32];                         /* decay, beta */
+    enum { FACTORS = STEP_THREADS / 32 - 1 }; /* the warp that computes decay and beta */
+    __shared__ __align__(16) float line[STEP_LINES][LINE];
+    __shared__ __align__(16) float2 parts[2][N_PART][STEP_COLS]; /* of S^T k, S^T q */
+    __shared__ float2 factors[STEP_LINES];                       /* decay, beta */
     /* kept inputs of the convolution */
     __shared__ __align__(16) float kept_line[MAX_CONV - 1][LINE];
-    __shared__ step_dots dots;
+    __shared__ step_dots dots[STEP_LINES];
     __shared__ uint32_t last;
     int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32, mine = tid % STEP_COLS;
     int p = tid / STEP_COLS, head = (int)blockIdx.x, d_k = g.d_k, d_v = g.d_v, keep = g.d_conv - 1;
@@ -496,7 +499,6 @@ __global__ void __launch_bounds__(STEP_THREADS) gdn_step_kernel(dspans b, rec_vi
         /* the thread's elements of the line, and their channels; -1: none */
         auto place = [&](int c) { return tid + c * STEP_THREADS; };
         step_line<ROWS> of = {d_k, d_v, nq, kh, head, col0};
-        float in[C];
         int ch[C];
 #pragma unroll
         for (int c = 0; c < C; c++) {
@@ -505,61 +507,69 @@ __global__ void __launch_bounds__(STEP_THREADS) gdn_step_kernel(dspans b, rec_vi
             for (int k = 0; ch[c] >= 0 && k < keep; k++)
                 kept_line[k][place(c)] = kept_inputs[k * n_conv + ch[c]];
         }
-        auto fetch = [&](int32_t i) {
-#pragma unroll
-            for (int c = 0; c < C; c++)
-                if (ch[c] >= 0) in[c] = conv_input(rec, g.mixed, s, 0, n_conv, ch[c], i);
-        };
         if (col0 == 0) {
             pdl_trigger();
             pdl_wait();
         }
-        if (N == 32) fetch(0);
-
-        float delta = 0;
         int32_t stored = s.n_commit ? n : s.n_replay; /* tokens included in the stored state */
 #pragma unroll 1
-        for (int32_t i = 0; i <= n; i++) {
-            head = unknown((int)blockIdx.x); /* recomputed, to save registers */
-            if (i > 0)                       /* update by the previous token */
-                step_update<N>(S, line[(i + 1) % 2] + ROWS, p,
-                               factors[(i - 1) / 32 % 2][(i - 1) % 32].x, delta);
-            if (i == stored)
-                step_store<N>(S,
-                              g.s + b.spans[unknown((int)blockIdx.y)].slot * g.s_stride +
-                                  (int64_t)head * d_k * d_v,
-                              col0, d_k, d_v);
-            if (i == n) break;
-            float *now = line[i % 2];
-            if (N > 32) fetch(i); /* saves registers */
-            if (warp == FACTORS && i % 32 == 0 && i + lane < n) {
-                float2 x = step_gates(rec, g, s, head, i + lane);
-                factors[i / 32 % 2][lane] =
-                    step_factors(x.x, x.y, g.a[head], g.dt_bias[head], g.beta_scale);
+        for (int32_t from = 0; from < n; from += STEP_LINES) {
+            int32_t m = min(n - from, (int)STEP_LINES);
+            head = unknown((int)blockIdx.x);              /* recomputed, to save registers */
+            constexpr int EACH = N > 32 ? 1 : STEP_LINES; /* loads in flight; saves registers */
+#pragma unroll
+            for (int c = 0; c < C; c++)
+#pragma unroll 1
+                for (int first = 0; first < m; first += EACH) {
+                    float in[EACH];
+#pragma unroll
+                    for (int i = 0; i < EACH; i++)
+                        in[i] = ch[c] < 0 || first + i >= m ? 0.0f
+                                                            : conv_input(rec, g.mixed, s, 0, n_conv,
+                                                                         ch[c], from + first + i);
+#pragma unroll
+                    for (int i = 0; i < EACH; i++)
+                        if (place(c) < LINE) line[first + i][place(c)] = in[i];
+                }
+            if (warp == FACTORS && lane < m) {
+                float2 x = step_gates(rec, g, s, head, from + lane);
+                factors[lane] = step_factors(x.x, x.y, g.a[head], g.dt_bias[head], g.beta_scale);
             }
 #pragma unroll
-            for (int c = 0; c < C; c++) {
-                float sum = 0;
-                if (ch[c] >= 0) sum = step_conv<LINE>(g, ch[c], &kept_line[0][place(c)], in[c]);
-                if (place(c) < LINE) now[place(c)] = sum;
-            }
+            for (int c = 0; c < C; c++)
+#pragma unroll 1
+                for (int i = 0; i < m && ch[c] >= 0; i++)
+                    line[i][place(c)] =
+                        step_conv<LINE>(g, ch[c], &kept_line[0][place(c)], line[i][place(c)]);
             __syncthreads();
-            parts[p][mine] = step_part<N>(S, now, p);
-            if (warp == DOTS) {
-                step_dots own = dots_of<ROWS>(now, now + ROWS, g.eps, d_k);
-                if (lane == 0) dots = own;
+            if (warp < m) { /* the others see the dots after the next barrier */
+                step_dots own = dots_of<ROWS>(line[warp], line[warp] + ROWS, g.eps, d_k);
+                if (lane == 0) dots[warp] = own;
             }
-            if (N == 32 && i + 1 < n) fetch(i + 1);
-            __syncthreads();
-            static_assert(N_PART == 4, "four parts are added by name");
-            float2 x0 = parts[0][mine], x1 = parts[1][mine], x2 = parts[2][mine];
-            float2 x3 = parts[3][mine], f = factors[i / 32 % 2][i % 32];
-            float o = step_out(dots, (x0.x + x2.x) + (x1.x + x3.x), (x0.y + x2.y) + (x1.y + x3.y),
-                               f, now[2 * ROWS + mine], &delta);
-            if (p == 0 && col < d_v && i >= s.n_replay)
-                g.out[((int64_t)(s.row + i - s.n_replay) * g.n_v_head + head) * d_v + col] = o;
+#pragma unroll 1
+            for (int i = 0; i < m; i++) {
+                const float *now = line[i];
+                head = unknown((int)blockIdx.x);
+                parts[i % 2][p][mine] = step_part<N>(S, now, p);
+                __syncthreads();
+                static_assert(N_PART == 4, "four parts are added by name");
+                float2 x0 = parts[i % 2][0][mine], x1 = parts[i % 2][1][mine];
+                float2 x2 = parts[i % 2][2][mine], x3 = parts[i % 2][3][mine];
+                float delta, o = step_out(dots[i], (x0.x + x2.x) + (x1.x + x3.x),
+                                          (x0.y + x2.y) + (x1.y + x3.y), factors[i],
+                                          now[2 * ROWS + mine], &delta);
+                int64_t row = s.row + from + i - s.n_replay;
+                if (p == 0 && col < d_v && from + i >= s.n_replay)
+                    g.out[(row * g.n_v_head + head) * d_v + col] = o;
+                step_update<N>(S, now + ROWS, p, factors[i].x, delta);
+                if (from + i + 1 == stored)
+                    step_store<N>(S,
+                                  g.s + b.spans[unknown((int)blockIdx.y)].slot * g.s_stride +
+                                      (int64_t)head * d_k * d_v,
+                                  col0, d_k, d_v);
+            }
+            __syncthreads(); /* the lines can be reused; out is complete */
         }
-        __syncthreads(); /* the lines can be reused for the next columns; out is complete */
     }
     s = b.spans[unknown((int)blockIdx.y)]; /* reloaded, to save registers */
     /* All threads have used their inputs, so these have been read: the last block to arrive may overwrite them. */
