@@ -284,10 +284,11 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
         for (int d = 0; d < DEPTH; d++) ask(code[d], 0, d);
         look_ahead();
     }
-    /* Prefetches the quants of later steps into the L2 cache; one lane per cache line. */
+    /* Prefetches the quants of later steps into the L2 cache; one lane per cache line. With many pairs it would not
+     * pay: measured, a step of four tokens takes longer with it. */
     __device__ __forceinline__ void look_ahead(void) const {
         constexpr int SIZE = sizes_of(F).codes, LINE = SIZE < 128 ? 128 / SIZE : 1;
-        if (threadIdx.x % LINE) return;
+        if (MANY || threadIdx.x % LINE) return;
 #pragma unroll 1
         for (int step = DEPTH; step * 32 <= last; step++)
 #pragma unroll
