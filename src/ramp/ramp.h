@@ -42,6 +42,7 @@ struct ramp_options {
     int32_t probe_tok, judge_tok;    /* tokens for measuring gains, and final candidates */
     uint64_t sample_weights; /* per tensor and type in the analysis; 0: as many as take a minute */
     uint64_t cache_bytes;    /* of encoded tensors in the work folder */
+    double effort_s;         /* of one core that the search may encode for: ramp_effort.h */
     bool quiet;              /* no progress bar */
 };
 

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "ramp/ramp_effort.h"
 #include "ramp/ramp_json.h"
 #include "ramp/ramp_text.h"
 
@@ -26,7 +27,7 @@ struct child {
 };
 
 struct evolution {
-    const struct ramp_set *s;
+    struct ramp_set *s;
     struct ramp_measure *x;
     const struct ramp_options *o;
     const struct ramp_limit *l;
@@ -42,10 +43,14 @@ struct evolution {
 /* ---- state ---- */
 
 static int save(const struct evolution *v, struct err *e) {
-    json_t *root = json_object(), *types = json_array();
-    for (size_t i = 0; i < v->s->n_gene; i++)
+    json_t *root = json_object(), *types = json_array(), *encoded = json_array();
+    for (size_t i = 0; i < v->s->n_gene; i++) {
         json_array_append_new(types, json_integer(v->s->genes[i].forms[v->parent[i]].to.type));
+        json_array_append_new(encoded, json_integer(v->s->genes[i].encoded));
+    }
     if (root) {
+        json_object_set_new(root, "effort", json_real(v->s->effort));
+        json_object_set_new(root, "encoded", encoded);
         json_object_set_new(root, "generation", json_integer(v->generation));
         json_object_set_new(root, "stale", json_integer(v->stale));
         json_object_set_new(root, "start", json_real(v->start));
@@ -59,8 +64,10 @@ static int save(const struct evolution *v, struct err *e) {
 
 static bool resume(struct evolution *v) {
     json_t *root = ramp_json_load(v->o->work, "search.json", v->key);
-    const json_t *types = json_object_get(root, "types");
-    bool ok = root && json_array_size(types) == v->s->n_gene;
+    const json_t *types = json_object_get(root, "types"),
+                 *encoded = json_object_get(root, "encoded");
+    bool ok =
+        root && json_array_size(types) == v->s->n_gene && json_array_size(encoded) == v->s->n_gene;
     for (size_t i = 0; ok && i < v->s->n_gene; i++) {
         int k =
             ramp_gene_form(&v->s->genes[i], (uint32_t)json_integer_value(json_array_get(types, i)));
@@ -74,6 +81,9 @@ static bool resume(struct evolution *v) {
         v->uniform = ramp_json_number(root, "uniform", -1);
         v->uniform_type = (uint32_t)ramp_json_number(root, "uniform_type", 0);
         v->parent_kl = ramp_json_number(root, "divergence", 0);
+        v->s->effort = ramp_json_number(root, "effort", 0);
+        for (size_t i = 0; i < v->s->n_gene; i++)
+            v->s->genes[i].encoded = (uint32_t)json_integer_value(json_array_get(encoded, i));
     }
     json_decref(root);
     return ok && ramp_fits(v->s, v->l, v->parent);
@@ -82,9 +92,9 @@ static bool resume(struct evolution *v) {
 /* ---- children ---- */
 
 /* The next larger or smaller form with a lower or higher error, respectively; -1: none. */
-static int step(const struct ramp_gene *g, int at, int direction) {
+static int step(const struct ramp_set *s, const struct ramp_gene *g, int at, int direction) {
     for (int k = at + direction; k >= 0 && k < g->n_form; k += direction)
-        if (g->forms[k].n_bytes != g->forms[at].n_bytes &&
+        if (g->forms[k].n_bytes != g->forms[at].n_bytes && ramp_form_is_open(s, g, k) &&
             (g->forms[k].on_hull || (direction < 0) == (g->forms[k].error > g->forms[at].error)))
             return k;
     return -1;
@@ -95,12 +105,12 @@ static void exchange(struct evolution *v, struct rng *r, uint8_t *c) {
     int n = 1 + (int)rng_below(r, MAX_SWAPS);
     for (int i = 0; i < n; i++) {
         size_t a = rng_below(r, s->n_gene);
-        int up = step(&s->genes[a], c[a], i % 2 ? -1 : 1);
+        int up = step(s, &s->genes[a], c[a], i % 2 ? -1 : 1);
         if (up >= 0 && !s->genes[a].is_draft) c[a] = (uint8_t)up;
     }
     for (int tries = 0; tries < 4096 && !ramp_fits(s, v->l, c); tries++) {
         size_t a = rng_below(r, s->n_gene);
-        int down = step(&s->genes[a], c[a], -1);
+        int down = step(s, &s->genes[a], c[a], -1);
         if (down >= 0) c[a] = (uint8_t)down;
     }
 }
@@ -124,6 +134,20 @@ static int make_child(struct evolution *v, int32_t index, uint8_t *c) {
     return ramp_solve(v->s, v->gains, v->l, c, NULL);
 }
 
+/* The children of a generation; they may encode forms for `most` seconds. */
+static int make_children(struct evolution *v, double most, struct err *e) {
+    double least = v->s->effort - most;
+    for (int32_t i = 0; i < v->o->population; i++) {
+        uint8_t *c = v->children[i].choice;
+        v->s->only_encoded = false;
+        if (make_child(v, i, c)) return err_set(e, CHIMERE_ELIMIT, "a candidate fits no budget");
+        if (ramp_effort_take(v->s, c, v->s->effort - least)) continue;
+        v->s->only_encoded = true;
+        if (make_child(v, i, c)) memcpy(c, v->parent, v->s->n_gene);
+    }
+    return 0;
+}
+
 static int by_kl(const void *a, const void *b) {
     double x = ((const struct child *)a)->kl, y = ((const struct child *)b)->kl;
     return (x > y) - (x < y);
@@ -142,10 +166,8 @@ static int32_t part(int32_t n, int32_t by) { return n / by > 1 ? n / by : 1; }
 static int generation(struct evolution *v, struct err *e) {
     int32_t n = v->o->population;
     size_t all = (size_t)v->o->judge_tok;
-    int rc = 0;
-    for (int32_t i = 0; i < n && !rc; i++) rc = make_child(v, i, v->children[i].choice);
-    if (rc) return err_set(e, rc, "a child of the search fits no budget");
-    rc = stage(v, n, all / 32 > RAMP_CTX ? all / 32 : RAMP_CTX, e);
+    int rc = make_children(v, v->s->effort / (v->o->generations - v->generation), e);
+    if (!rc) rc = stage(v, n, all / 32 > RAMP_CTX ? all / 32 : RAMP_CTX, e);
     if (!rc) rc = stage(v, part(n, FIRST_DIV), all / 6 > RAMP_CTX ? all / 6 : RAMP_CTX, e);
     if (!rc) rc = stage(v, part(n, SECOND_DIV), 0, e);
     if (rc) return rc;
@@ -167,6 +189,7 @@ static int try_uniform(struct evolution *v, struct err *e) {
     for (int i = 0; i < n && !rc; i++) {
         double kl = 0;
         ramp_uniform(v->s, types[i], room);
+        if (!ramp_effort_take(v->s, room, v->s->effort)) continue;
         rc = ramp_measure_kl(v->x, room, 0, &kl, e);
         if (v->uniform >= 0 && kl >= v->uniform) continue;
         v->uniform = kl;
@@ -197,11 +220,11 @@ static int prepare(struct evolution *v, const uint8_t *choice, struct err *e) {
     return rc ? rc : save(v, e);
 }
 
-int ramp_evolve(const struct ramp_set *s, struct ramp_measure *x, const struct ramp_options *o,
+int ramp_evolve(struct ramp_set *s, struct ramp_measure *x, const struct ramp_options *o,
                 const struct ramp_limit *l, uint8_t *choice, struct ramp_evolved *out,
                 struct err *e) {
     struct evolution v = {.s = s, .x = x, .o = o, .l = l};
-    double parts[3] = {(double)l->bytes, l->tok_s, (double)o->population};
+    double parts[4] = {(double)l->bytes, l->tok_s, (double)o->population, o->effort_s};
     v.key = hash_bytes(parts, sizeof parts, s->hash ^ x->text_hash ^ o->seed);
     v.key = hash_bytes(choice, s->n_gene, v.key);
     int rc = prepare(&v, choice, e);

@@ -12,13 +12,14 @@
 
 struct ramp_evolved {
     double start, best;    /* divergence of the first choice and of the result, over all tokens */
-    double uniform;        /* of the best uniform choice that fits; negative: none fits */
+    double uniform;        /* of the best uniform choice; negative: none fits bytes and effort */
     uint32_t uniform_type; /* its type */
     int32_t generations;
 };
 
-/* choice: in and out. */
-int ramp_evolve(const struct ramp_set *s, struct ramp_measure *x, const struct ramp_options *o,
+/* choice: in and out; it is encoded, within the effort of s. Candidates are restricted to encoded forms when the effort
+ * is used up; each generation may use an equal part of what is left. */
+int ramp_evolve(struct ramp_set *s, struct ramp_measure *x, const struct ramp_options *o,
                 const struct ramp_limit *l, uint8_t *choice, struct ramp_evolved *out,
                 struct err *e);
 

@@ -67,7 +67,7 @@ static void pick(const struct ramp_set *s, const double *gain, const struct ramp
         double c = gain ? gain[i] : g->gain, least = INFINITY;
         for (int k = 0; k < g->n_form; k++) {
             double v = c * g->forms[k].error + lambda * cost(s, g, k, l, mix);
-            if (v < least) {
+            if (v < least && ramp_form_is_open(s, g, k)) {
                 least = v;
                 choice[i] = (uint8_t)k;
             }
@@ -104,6 +104,7 @@ void ramp_fill(const struct ramp_set *s, const double *gain, const struct ramp_l
             for (int k = 0; k < g->n_form; k++) {
                 double won = (gain ? gain[i] : g->gain) * (now->error - g->forms[k].error);
                 if (g->forms[k].n_bytes < now->n_bytes || !(won > 0)) continue;
+                if (!ramp_form_is_open(s, g, k)) continue;
                 uint64_t more = g->forms[k].n_bytes - now->n_bytes;
                 if (used + more + s->alignment > l->bytes || won / (double)(more + 1) <= ratio)
                     continue;
@@ -172,7 +173,7 @@ static int take_uniform(const struct ramp_set *s, const double *gain, const stru
     uint32_t type;
     uint8_t *room = mem_alloc_array(s->n_gene, 1);
     if (!room) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (ramp_uniform_best(s, gain, l, room, 1, &type)) {
+    if (!s->only_encoded && ramp_uniform_best(s, gain, l, room, 1, &type)) {
         ramp_uniform(s, type, room);
         if (predict(s, gain, room) < predict(s, gain, choice)) {
             memcpy(choice, room, s->n_gene);

@@ -17,7 +17,7 @@ struct ramp_limit {
 
 /* Sets on_hull of every form. */
 void ramp_hull_mark(struct ramp_set *s);
-/* gain [n_gene]; NULL: the genes' own. CHIMERE_ELIMIT: no choice fits; the message states the least possible. */
+/* With only_encoded, every gene must have an encoded form. gain [n_gene]; NULL: the genes' own. CHIMERE_ELIMIT: no choice fits; the message states the least possible. */
 int ramp_solve(const struct ramp_set *s, const double *gain, const struct ramp_limit *l,
                uint8_t *choice, struct err *e);
 /* Every gene in this type; those that cannot have it take their smallest form with no fewer bits per weight, or the

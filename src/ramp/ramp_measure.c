@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/seq/swap.h"
+#include "ramp/ramp_effort.h"
 #include "ramp/ramp_hull.h"
 #include "ramp/ramp_json.h"
 #include "ramp/ramp_text.h"
@@ -15,6 +16,8 @@
 enum {
     MAX_GROUPS = 192, /* probes around each point: single tensors if at most so many, else roles */
     THIRDS = 3,
+    PROBES_PART =
+        4, /* of the effort that encoding for probes may take before groups have one tensor */
 };
 
 int ramp_measure_open(struct ramp_measure *x, const struct ramp_set *s,
@@ -91,9 +94,11 @@ struct fit {
     struct ramp_set *s;
     struct ramp_measure *x;
     const struct ramp_options *o;
-    uint32_t *group; /* owned [n_gene]: UINT32_MAX: not measured */
+    uint32_t *group;  /* owned [n_gene]: UINT32_MAX: not measured */
+    uint32_t *middle; /* owned [n_group]: a group's middle tensor, which stands for it if `thin` */
     uint32_t n_group;
-    uint8_t *choice, *base;      /* owned [n_gene] */
+    bool thin;              /* encoding every tensor for the probes takes too much of the effort */
+    uint8_t *choice, *base; /* owned [n_gene] */
     double *at_source, *at_base; /* owned [n_group]: gains around the two points */
     uint64_t key;
 };
@@ -115,12 +120,23 @@ static void make_groups(struct fit *f) {
         const struct ramp_gene *g = &f->s->genes[i];
         f->group[i] = UINT32_MAX;
         if (!is_measured(f, i)) continue;
-        for (size_t k = 0; n > MAX_GROUPS && k < i; k++)
+        for (size_t k = 0; (f->thin || n > MAX_GROUPS) && k < i; k++)
             if (f->group[k] != UINT32_MAX && strcmp(f->s->genes[k].role, g->role) == 0 &&
                 third_of(f->s, &f->s->genes[k]) == third_of(f->s, g))
                 f->group[i] = f->group[k];
         if (f->group[i] == UINT32_MAX) f->group[i] = f->n_group++;
     }
+    for (uint32_t g = 0; g < f->n_group; g++) {
+        size_t members = 0;
+        for (size_t i = 0; i < f->s->n_gene; i++) members += f->group[i] == g;
+        for (size_t i = 0, k = 0; i < f->s->n_gene; i++)
+            if (f->group[i] == g && k++ == members / 2) f->middle[g] = (uint32_t)i;
+    }
+}
+
+/* Whether the probe of a group exchanges gene i. */
+static bool is_probed(const struct fit *f, uint32_t group, size_t i) {
+    return f->group[i] == group && (!f->thin || f->middle[group] == i);
 }
 
 /* The form that a probe uses: the one on the hull nearest to the target's bits. */
@@ -140,14 +156,14 @@ static int probe_form(const struct ramp_gene *g, double bits) {
 static double group_error(const struct fit *f, uint32_t group, const uint8_t *choice) {
     double sum = 0;
     for (size_t i = 0; i < f->s->n_gene; i++)
-        if (f->group[i] == group && choice[i] != RAMP_SOURCE)
+        if (is_probed(f, group, i) && choice[i] != RAMP_SOURCE)
             sum += f->s->genes[i].forms[choice[i]].error;
     return sum;
 }
 
 static void set_group(const struct fit *f, uint32_t group, uint8_t *choice, double bits) {
     for (size_t i = 0; i < f->s->n_gene; i++)
-        if (f->group[i] == group)
+        if (is_probed(f, group, i))
             choice[i] = bits > 0 ? (uint8_t)probe_form(&f->s->genes[i], bits) : RAMP_SOURCE;
 }
 
@@ -225,10 +241,31 @@ static int probe_base(struct fit *f, uint32_t from, struct err *e) {
     return rc;
 }
 
-static int fit_all(struct fit *f, uint64_t bytes, struct err *e) {
-    const struct ramp_set *s = f->s;
+/* Makes the groups, for as many tensors as the effort allows. Returns false if it allows no probe. */
+static bool plan_probes(struct fit *f, double bits) {
+    for (size_t i = 0; i < f->s->n_gene; i++)
+        f->choice[i] = is_measured(f, i) ? (uint8_t)probe_form(&f->s->genes[i], bits) : RAMP_SOURCE;
+    f->thin = ramp_effort_of(f->s, f->choice) > f->s->effort / PROBES_PART;
+    make_groups(f);
+    memset(f->choice, RAMP_SOURCE, f->s->n_gene);
+    for (uint32_t g = 0; g < f->n_group; g++) set_group(f, g, f->choice, bits);
+    return ramp_effort_take(f->s, f->choice, f->s->effort);
+}
+
+/* Makes the best uniform choice the base, whose forms most probes have encoded already. */
+static bool take_uniform(struct fit *f, const struct ramp_limit *l) {
+    uint32_t type;
+    if (!ramp_uniform_best(f->s, NULL, l, f->base, 1, &type)) return false;
+    ramp_uniform(f->s, type, f->base);
+    return ramp_effort_take(f->s, f->base, f->s->effort);
+}
+
+static int fit_all(struct fit *f, uint64_t bytes, bool *has_base, struct err *e) {
+    struct ramp_set *s = f->s;
     double bits =
         (double)(bytes > s->header_bytes ? bytes - s->header_bytes : 0) * 8 / (double)s->n_weights;
+    *has_base = false;
+    if (!plan_probes(f, bits)) return 0;
     json_t *old = ramp_json_load(f->o->work, "gains.json", f->key);
     uint32_t n_source = read_numbers(old, "at_source", f->at_source, f->n_group),
              n_base = read_numbers(old, "at_base", f->at_base, f->n_group);
@@ -238,30 +275,31 @@ static int fit_all(struct fit *f, uint64_t bytes, struct err *e) {
     set_gains(f, false);
     const struct ramp_limit l = {.bytes = bytes};
     if (!rc) rc = ramp_solve(s, NULL, &l, f->base, e);
-    if (!rc) rc = probe_base(f, n_base, e);
+    *has_base = !rc && (ramp_effort_take(s, f->base, s->effort) || take_uniform(f, &l));
+    if (*has_base) rc = probe_base(f, n_base, e);
     if (!f->o->quiet) progress_end();
-    if (!rc) set_gains(f, true);
+    if (!rc && *has_base) set_gains(f, true);
     return rc;
 }
 
 int ramp_gain_fit(struct ramp_set *s, struct ramp_measure *x, const struct ramp_options *o,
-                  uint64_t bytes, struct err *e) {
+                  uint64_t bytes, bool *has_base, struct err *e) {
     struct fit f = {.s = s, .x = x, .o = o};
-    uint64_t parts[4] = {s->hash, x->text_hash, bytes, (uint64_t)o->probe_tok};
+    uint64_t parts[5] = {s->hash, x->text_hash, bytes, (uint64_t)o->probe_tok,
+                         (uint64_t)o->effort_s};
     f.key = hash_bytes(parts, sizeof parts, o->sample_weights);
     f.group = mem_alloc_array(s->n_gene, sizeof *f.group);
+    f.middle = mem_alloc_array(s->n_gene, sizeof *f.middle);
     f.choice = mem_alloc_array(s->n_gene, 1);
     f.base = mem_alloc_array(s->n_gene, 1);
     f.at_source = mem_alloc_array(s->n_gene, sizeof *f.at_source);
     f.at_base = mem_alloc_array(s->n_gene, sizeof *f.at_base);
-    int rc = f.group && f.choice && f.base && f.at_source && f.at_base
+    int rc = f.group && f.middle && f.choice && f.base && f.at_source && f.at_base
                  ? 0
                  : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (!rc) {
-        make_groups(&f);
-        rc = fit_all(&f, bytes, e);
-    }
+    if (!rc) rc = fit_all(&f, bytes, has_base, e);
     mem_free(f.group);
+    mem_free(f.middle);
     mem_free(f.choice);
     mem_free(f.base);
     mem_free(f.at_source);

@@ -24,9 +24,11 @@ int ramp_measure_kl(struct ramp_measure *x, const uint8_t *choice, size_t n_tok,
                     struct err *e);
 
 /* Fits the gains of all genes: around the reference, and around the choice that the first gains lead to. Results of
- * single probes are kept in gains.json, so that an interrupted run resumes. */
+ * single probes are kept in gains.json, so that an interrupted run resumes. If the effort (ramp_effort.h) is too small
+ * for every tensor, one tensor of a group is probed; if it is too small for that, gains stay as they are. has_base: that
+ * choice is encoded whole. */
 int ramp_gain_fit(struct ramp_set *s, struct ramp_measure *x, const struct ramp_options *o,
-                  uint64_t bytes, struct err *e);
+                  uint64_t bytes, bool *has_base, struct err *e);
 /* Guesses gains from role and position, without an engine. */
 void ramp_gain_guess(struct ramp_set *s);
 

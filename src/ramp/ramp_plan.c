@@ -4,9 +4,11 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "convert/quantize.h"
 #include "format/quant.h"
+#include "ramp/ramp_effort.h"
 #include "ramp/ramp_evolve.h"
 #include "ramp/ramp_impl.h"
 #include "ramp/ramp_json.h"
@@ -112,11 +114,22 @@ static int search(struct ramp_set *s, const struct ramp_options *o, const struct
     int rc = ramp_solve(s, NULL, l, choice, e); /* reports an impossible budget early */
     if (rc || o->predict_only) return rc;
     struct ramp_measure x;
+    bool has_base;
     rc = ramp_measure_open(&x, s, o, e);
     if (rc) return rc;
-    rc = ramp_gain_fit(s, &x, o, l->bytes, e);
+    ramp_effort_begin(s, x.m, o->effort_s);
+    rc = ramp_gain_fit(s, &x, o, l->bytes, &has_base, e);
     if (!rc) rc = ramp_solve(s, NULL, l, choice, e);
-    if (!rc) rc = ramp_evolve(s, &x, o, l, choice, v, e);
+    if (!rc && !ramp_effort_take(s, choice, s->effort)) {
+        s->only_encoded = has_base;
+        if (has_base) rc = ramp_solve(s, NULL, l, choice, e);
+        else
+            log_warn("the divergence of the result is predicted, not measured: encoding it takes "
+                     "%.0f minutes of one core more than --effort allows",
+                     (ramp_effort_of(s, choice) - s->effort) / 60 + .5);
+    }
+    if (!rc && (s->only_encoded || !(ramp_effort_of(s, choice) > 0)))
+        rc = ramp_evolve(s, &x, o, l, choice, v, e);
     ramp_measure_close(&x);
     return rc;
 }

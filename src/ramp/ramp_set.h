@@ -29,6 +29,7 @@ struct ramp_gene {
     double gain;     /* divergence per unit of error */
     double share;    /* part of its bytes that decoding reads per token */
     int n_form;
+    uint32_t encoded; /* bits of forms that the search encodes (ramp_effort.h) */
     struct ramp_form forms[RAMP_MAX_FORMS];
 };
 
@@ -45,6 +46,8 @@ struct ramp_set {
     int32_t n_layer;
     bool was_quantized; /* some matrix is quantized already */
     uint64_t n_unseen;  /* experts' matrices for which the importance matrix counts no row */
+    double effort;      /* that is left: ramp_effort.h */
+    bool only_encoded;  /* solutions take encoded forms only */
 };
 
 /* imatrix: path or NULL. */
@@ -62,6 +65,11 @@ void ramp_set_range(const struct ramp_set *s, uint64_t *least, uint64_t *most);
 /* Bytes of a file with the given bits per weight. */
 uint64_t ramp_set_bytes_of_bpw(const struct ramp_set *s, double bpw);
 double ramp_set_predict(const struct ramp_set *s, const uint8_t *choice);
+/* Whether a solution may take the form. */
+static inline bool ramp_form_is_open(const struct ramp_set *s, const struct ramp_gene *g,
+                                     int form) {
+    return !s->only_encoded || (g->encoded >> form & 1);
+}
 /* Index of the form of this type, -1: none. */
 int ramp_gene_form(const struct ramp_gene *g, uint32_t type);
 

@@ -88,3 +88,20 @@ double ramp_type_speed(uint32_t type) {
     default: return .90;
     }
 }
+
+/* Processor time of the encoders on one core of a Zen 3, rounded (docs/ramp.md). */
+double ramp_type_cost(uint32_t type) {
+    static const struct {
+        uint32_t type;
+        double ns;
+    } costs[] = {
+        {QUANT_IQ1_S, 400},   {QUANT_IQ1_M, 400},    {QUANT_IQ2_XXS, 400}, {QUANT_IQ2_XS, 400},
+        {QUANT_IQ2_S, 400},   {QUANT_IQ3_XXS, 250},  {QUANT_IQ3_S, 180},   {QUANT_IQ4_XS, 90},
+        {QUANT_IQ2_KS, 500},  {QUANT_IQ2_K, 500},    {QUANT_IQ2_KL, 900},  {QUANT_IQ3_KS, 900},
+        {QUANT_IQ3_K, 900},   {QUANT_IQ4_KSS, 1200}, {QUANT_IQ4_KS, 1200}, {QUANT_IQ4_K, 1200},
+        {QUANT_IQ5_KS, 1500}, {QUANT_IQ5_K, 1500},   {QUANT_IQ6_K, 2500},
+    };
+    for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
+        if (costs[i].type == type) return costs[i].ns * 1e-9;
+    return 50e-9;
+}

@@ -41,6 +41,18 @@ rm -r c.gguf.ramp/cache-*
 "$CHIMERE" ramp build in.gguf c.gguf --bpw 4.0 --imatrix m.imatrix "${fast[@]}" >/dev/null
 cmp c.gguf d.gguf || fail "a build without cached encodings differs"
 
+# an effort that encodes nothing leaves the divergence predicted; one that is too small for all forms restricts the
+# candidates to those that are encoded, and repeats to the same bytes
+"$CHIMERE" ramp in.gguf z.gguf --bpw 4.0 --imatrix m.imatrix "${fast[@]}" --effort 0 >none.said 2>err
+grep -q 'is predicted, not measured: .* more than --effort allows' err || fail "nothing is said of the effort: $(cat err)"
+if grep -q measured none.said; then fail "measured without effort: $(cat none.said)"; fi
+[ -e z.gguf ] || fail "no file from predictions"
+for i in 1 2; do
+    "$CHIMERE" ramp in.gguf g$i.gguf --bpw 4.0 --imatrix m.imatrix "${fast[@]}" --population 8 --effort 0.04 >small.said
+    grep -q 'measured' small.said || fail "not measured: $(cat small.said)"
+done
+cmp g1.gguf g2.gguf || fail "two runs with little effort differ"
+
 # the plan in the forms of other tools
 python3 - <<'END'
 import json, re

@@ -10,19 +10,21 @@
 
 #include "base/rng.h"
 #include "format/quant.h"
+#include "ramp/ramp_effort.h"
 #include "ramp/ramp_hull.h"
+#include "ramp/ramp_store.h"
 #include "ramp/ramp_type.h"
 
 enum { N_GENE = 5, N_FORM = 4, N_WEIGHT = 256 };
 static const uint32_t types[N_FORM] = {QUANT_IQ2_S, QUANT_IQ3_S, QUANT_IQ4_XS, QUANT_Q5_K};
 
-struct model {
+struct small {
     struct ramp_set set;
     struct ramp_gene genes[N_GENE];
     struct gguf_tensor tensors[N_GENE];
 };
 
-static void model_init(struct model *m) {
+static void model_init(struct small *m) {
     memset(m, 0, sizeof *m);
     m->set.genes = m->genes;
     m->set.n_gene = N_GENE;
@@ -34,7 +36,7 @@ static void model_init(struct model *m) {
     }
 }
 
-static void add_form(struct model *m, int gene, uint64_t bytes, double error) {
+static void add_form(struct small *m, int gene, uint64_t bytes, double error) {
     struct ramp_gene *g = &m->genes[gene];
     struct ramp_form f = {.n_bytes = bytes, .error = error};
     f.to.type = types[g->n_form];
@@ -43,7 +45,7 @@ static void add_form(struct model *m, int gene, uint64_t bytes, double error) {
 }
 
 /* The least predicted divergence of all choices that fit, and of the uniform ones. */
-static void brute_force(const struct model *m, const struct ramp_limit *l, double *best,
+static void brute_force(const struct small *m, const struct ramp_limit *l, double *best,
                         double *uniform) {
     *best = *uniform = INFINITY;
     for (int code = 0; code < 1 << (2 * N_GENE); code++) {
@@ -66,7 +68,7 @@ static void brute_force(const struct model *m, const struct ramp_limit *l, doubl
 /* The steepest step from 10 bytes is to 25, which only three of five tensors can take; 20 for all is better. */
 static void a_uniform_choice_inside_the_hull_is_found(void **st) {
     (void)st;
-    struct model m;
+    struct small m;
     uint8_t choice[N_GENE];
     const struct ramp_limit l = {.bytes = N_GENE * 20};
     model_init(&m);
@@ -89,7 +91,7 @@ static void results_fit_and_beat_uniform_choices(void **st) {
     int n_solved = 0;
     rng_seed(&r, 38);
     for (int trial = 0; trial < 400; trial++) {
-        struct model m;
+        struct small m;
         uint8_t choice[N_GENE];
         double best, uniform;
         model_init(&m);
@@ -121,7 +123,7 @@ static void results_fit_and_beat_uniform_choices(void **st) {
 /* Tensors without the type take their next larger form, so that "uniform" never has less than was asked for. */
 static void a_uniform_choice_has_a_fallback(void **st) {
     (void)st;
-    struct model m;
+    struct small m;
     uint8_t choice[N_GENE];
     model_init(&m);
     for (int i = 0; i < N_GENE; i++)
@@ -132,6 +134,61 @@ static void a_uniform_choice_has_a_fallback(void **st) {
     for (int i = 0; i < N_GENE; i++) assert_int_equal(choice[i], 1);
     ramp_uniform(&m.set, QUANT_Q8_0, choice); /* 272 bytes: none has so many */
     for (int i = 0; i < N_GENE; i++) assert_int_equal(choice[i], m.genes[i].n_form - 1);
+}
+
+/* A form is paid for once; a choice that costs too much changes nothing. */
+static void effort_is_spent_once(void **st) {
+    (void)st;
+    struct small m;
+    uint8_t choice[N_GENE] = {0, 1, 2, RAMP_SOURCE, 1};
+    model_init(&m);
+    for (int i = 0; i < N_GENE; i++)
+        for (int k = 0; k < N_FORM; k++) add_form(&m, i, 60 + 40 * (uint64_t)k, 1);
+    double cost = N_WEIGHT * (ramp_type_cost(types[0]) + 2 * ramp_type_cost(types[1]) +
+                              ramp_type_cost(types[2]));
+    m.set.effort = 1.5 * cost;
+    assert_true(fabs(ramp_effort_of(&m.set, choice) - cost) < 1e-12);
+    assert_false(ramp_effort_take(&m.set, choice, .9 * cost));
+    assert_true(fabs(ramp_effort_of(&m.set, choice) - cost) < 1e-12);
+    assert_true(ramp_effort_take(&m.set, choice, 2 * cost));
+    assert_true(fabs(m.set.effort - .5 * cost) < 1e-12);
+    assert_true(ramp_effort_of(&m.set, choice) == 0);
+    assert_true(ramp_effort_take(&m.set, choice, 0));
+    choice[1] = 0; /* one more form, and more than is left of the effort */
+    m.set.effort = .9 * N_WEIGHT * ramp_type_cost(types[0]);
+    assert_false(ramp_effort_take(&m.set, choice, 2 * cost));
+    assert_true(ramp_effort_of(&m.set, choice) > 0);
+}
+
+/* When the effort is used up, solutions mix the forms that are encoded, and are no worse than a choice of them. */
+static void solutions_take_encoded_forms(void **st) {
+    (void)st;
+    struct rng r;
+    rng_seed(&r, 39);
+    for (int trial = 0; trial < 200; trial++) {
+        struct small m;
+        uint8_t known[2][N_GENE], choice[N_GENE];
+        model_init(&m);
+        for (int i = 0; i < N_GENE; i++) {
+            uint64_t bytes = 8;
+            double error = 1 + rng_uniform(&r);
+            for (int k = 0; k < N_FORM; k++) {
+                add_form(&m, i, bytes, error);
+                bytes += 1 + rng_below(&r, 12);
+                error *= .2 + .7 * rng_uniform(&r);
+            }
+            for (int k = 0; k < 2; k++) known[k][i] = (uint8_t)rng_below(&r, N_FORM);
+        }
+        m.set.effort = 1;
+        for (int k = 0; k < 2; k++) assert_true(ramp_effort_take(&m.set, known[k], 1));
+        m.set.only_encoded = true;
+        ramp_hull_mark(&m.set);
+        const struct ramp_limit l = {.bytes = ramp_set_bytes(&m.set, known[0])};
+        assert_int_equal(ramp_solve(&m.set, NULL, &l, choice, NULL), 0);
+        assert_true(ramp_set_bytes(&m.set, choice) <= l.bytes);
+        for (int i = 0; i < N_GENE; i++)
+            assert_true(choice[i] == known[0][i] || choice[i] == known[1][i]);
+    }
 }
 
 /* A type that the device reads in a wider form is not faster than its bytes in the file suggest. */
@@ -150,6 +207,8 @@ int main(void) {
         cmocka_unit_test(a_uniform_choice_inside_the_hull_is_found),
         cmocka_unit_test(results_fit_and_beat_uniform_choices),
         cmocka_unit_test(a_uniform_choice_has_a_fallback),
+        cmocka_unit_test(effort_is_spent_once),
+        cmocka_unit_test(solutions_take_encoded_forms),
         cmocka_unit_test(speed_counts_the_bytes_that_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
