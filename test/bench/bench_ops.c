@@ -1,8 +1,9 @@
 /* bench_ops.c: matrix products and the mixture of experts alone, against the memory and the multiplier.
  *
  * Inside the window: whole op calls on prepared weights, best of several; each call walks through more
- * matrices than the last-level cache holds when --cold is given, as a decode step does.
- * Usage: bench_ops [--threads N] [--isa NAME] [--cold] [TYPE ...] */
+ * matrices than the last-level cache holds when --cold is given, as a decode step does. GB/s are of the bytes that the
+ * device reads; the two widths give those of the file.
+ * Usage: bench_ops [--threads N] [--isa NAME] [--cold] [--device NAME] [--shape OUT IN COPIES] [TYPE ...] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "format/quant.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/device.h"
 
 /* Processor time of this thread where it is the only one, so that a busy machine disturbs less. */
 static bool alone;
@@ -23,18 +24,18 @@ static int64_t now_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-enum { N_IN = 1024, N_OUT = 4096, N_MAT_COLD = 24 };
+enum { N_MAT_COLD = 24, MOST_TOK = 256 };
+static int64_t n_in = 1024, n_out = 4096;
 
 static struct rng rng;
 
-static struct weight random_weight(uint32_t type, int64_t n_in, int64_t n_out, int64_t n_mat) {
+static struct weight random_weight(uint32_t type) {
     const struct quant_traits *t = quant_traits(type);
-    struct weight w = {.type = type, .n_in = n_in, .n_out = n_out, .n_mat = n_mat};
+    struct weight w = {.type = type, .n_in = n_in, .n_out = n_out, .n_mat = 1};
     w.row_bytes = t->head_bytes + (size_t)n_in / t->block_elements * t->block_bytes;
     w.mat_bytes = w.row_bytes * (size_t)n_out;
-    uint8_t *p = mem_alloc(w.mat_bytes * (size_t)n_mat);
-    for (size_t i = 0; i < w.mat_bytes * (size_t)n_mat; i++)
-        p[i] = (uint8_t)(rng_next(&rng) & 0x3f);
+    uint8_t *p = mem_alloc(w.mat_bytes);
+    for (size_t i = 0; i < w.mat_bytes; i++) p[i] = (uint8_t)(rng_next(&rng) & 0x3f);
     w.data = p;
     return w;
 }
@@ -50,6 +51,8 @@ static double best_s(struct dev *d, struct weight *w, int n_w, const float *x, f
                 struct linear_out o = {&w[i], NULL, y, w->n_out, 1, false};
                 d->ops->linear(d, &o, 1, x, w->n_in, n_tok);
             }
+            float done;
+            d->ops->download(d, &done, y, sizeof done); /* waits */
             n += n_w;
         } while (now_ns() - start < 30000000);
         double s = (double)(now_ns() - start) * 1e-9 / n;
@@ -65,10 +68,10 @@ static void bench_type(struct dev *d, uint32_t type, int n_w) {
     char *block = NULL;
     double repack_s = 0, file_bytes = 0;
     for (int i = 0; i < n_w; i++) {
-        w[i] = file[i] = random_weight(type, N_IN, N_OUT, 1);
+        w[i] = file[i] = random_weight(type);
         bytes = d->ops->prepared_bytes(d, &file[i]);
         file_bytes += (double)file[i].mat_bytes;
-        if (bytes && !block) block = mem_aligned(64, bytes * (size_t)n_w); /* as models have it */
+        if (bytes && !block) block = d->ops->alloc(d, bytes * (size_t)n_w); /* as models have it */
         if (bytes) {
             void *dst = block + (size_t)i * bytes;
             int64_t start = now_ns();
@@ -76,35 +79,46 @@ static void bench_type(struct dev *d, uint32_t type, int n_w) {
             repack_s += (double)(now_ns() - start) * 1e-9;
         } else bytes = file[i].mat_bytes;
     }
-    float *x = mem_aligned(64, sizeof(float) * N_IN * 256),
-          *y = mem_aligned(64, sizeof(float) * N_OUT * 256);
-    for (int i = 0; i < N_IN * 256; i++) x[i] = (float)rng_normal(&rng);
-    printf("%-8s %5.3f bpw pack %4.2f GB/s", quant_traits(type)->name,
-           8.0 * (double)bytes / N_IN / N_OUT, repack_s > 0 ? file_bytes / repack_s * 1e-9 : 0.0);
+    size_t n_x = (size_t)n_in * MOST_TOK;
+    float *from = mem_alloc_array(n_x, sizeof *from), *x = d->ops->alloc(d, n_x * sizeof *x),
+          *y = d->ops->alloc(d, (size_t)n_out * MOST_TOK * sizeof *y);
+    for (size_t i = 0; i < n_x; i++) from[i] = (float)rng_normal(&rng);
+    d->ops->upload(d, x, from, n_x * sizeof *x);
+    mem_free(from);
+    printf("%-8s %5.3f bpw, file %5.3f, pack %4.2f GB/s", quant_traits(type)->name,
+           8.0 * (double)bytes / (double)(n_in * n_out),
+           8.0 * file_bytes / n_w / (double)(n_in * n_out),
+           repack_s > 0 ? file_bytes / repack_s * 1e-9 : 0.0);
     for (size_t k = 0; k < sizeof n_toks / sizeof *n_toks; k++) {
         double s = best_s(d, w, n_w, x, y, n_toks[k]);
-        double gmac = (double)N_IN * N_OUT * n_toks[k] / s * 1e-9;
+        double gmac = (double)(n_in * n_out) * n_toks[k] / s * 1e-9;
         if (n_toks[k] <= 4) printf(" | %d: %5.1f GB/s", n_toks[k], (double)bytes / s * 1e-9);
         else printf(" | %d: %5.1f GMAC/s", n_toks[k], gmac);
     }
     printf("\n");
     fflush(stdout);
     for (int i = 0; i < n_w; i++) mem_free((void *)(uintptr_t)file[i].data);
-    mem_free(block);
-    mem_free(x), mem_free(y);
+    d->ops->free(d, block);
+    d->ops->free(d, x), d->ops->free(d, y);
 }
 
 int main(int argc, char **argv) {
-    int n_thread = 0, n_type = 0, n_w = 1;
-    enum cpu_isa isa = CPU_ISA_BEST;
+    int n_type = 0, n_w = 1;
+    struct device_params p = {.name = "cpu", .isa = CPU_ISA_BEST};
     uint32_t types[QUANT_N_ID];
     rng_seed(&rng, 1);
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--cold")) n_w = N_MAT_COLD;
         else if (!strcmp(argv[i], "--threads") && i + 1 < argc)
-            n_thread = (int)strtol(argv[++i], NULL, 10);
-        else if (!strcmp(argv[i], "--isa") && i + 1 < argc) isa = cpu_isa_of(argv[++i]);
-        else if (quant_type_from_name(argv[i]) >= 0)
+            p.n_thread = (int)strtol(argv[++i], NULL, 10);
+        else if (!strcmp(argv[i], "--isa") && i + 1 < argc) p.isa = cpu_isa_of(argv[++i]);
+        else if (!strcmp(argv[i], "--device") && i + 1 < argc) p.name = argv[++i];
+        else if (!strcmp(argv[i], "--shape") && i + 3 < argc) {
+            n_out = strtol(argv[++i], NULL, 10);
+            n_in = strtol(argv[++i], NULL, 10);
+            n_w = (int)strtol(argv[++i], NULL, 10);
+            n_w = n_w < 1 ? 1 : n_w < N_MAT_COLD ? n_w : N_MAT_COLD;
+        } else if (quant_type_from_name(argv[i]) >= 0)
             types[n_type++] = (uint32_t)quant_type_from_name(argv[i]);
         else {
             fprintf(stderr, "bench_ops: unknown argument %s\n", argv[i]);
@@ -118,15 +132,17 @@ int main(int argc, char **argv) {
         n_type = sizeof all / sizeof *all;
         memcpy(types, all, sizeof all);
     }
-    alone = n_thread == 1;
+    bool is_cpu = !strcmp(p.name, "cpu");
+    alone = p.n_thread == 1 && is_cpu;
     struct dev *d;
     struct err e;
-    struct dev_need need = {.n_tok = 256, .n_in = N_IN, .n_out = N_OUT, .n_ff = N_IN};
-    if (cpu_open(&d, n_thread, isa, &e) || d->ops->reserve(d, &need, &e)) {
+    struct dev_need need = {.n_tok = MOST_TOK, .n_in = n_in, .n_out = n_out, .n_ff = n_in};
+    if (device_open(&d, &p, &e) || d->ops->reserve(d, &need, &e)) {
         fprintf(stderr, "bench_ops: %s\n", e.text);
         return 1;
     }
-    printf("%s, [%d, %d], %s\n", cpu_isa_name(d), N_OUT, N_IN, n_w > 1 ? "cold" : "warm");
+    printf("%s, [%lld, %lld], %s\n", is_cpu ? cpu_isa_name(d) : p.name, (long long)n_out,
+           (long long)n_in, n_w > 1 ? "cold" : "warm");
     for (int i = 0; i < n_type; i++) bench_type(d, types[i], n_w);
     d->ops->close(d);
     return 0;
