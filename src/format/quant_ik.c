@@ -38,6 +38,11 @@ float quant_ik_6(int code, int shifted) {
     return -127.0f + q * (6.2568f + q * (-0.11218f + 0.0011972f * q)) + (float)shifted;
 }
 
+int quant_ik_6_integer(int code, int shifted) {
+    float v = quant_ik_6(code, shifted);
+    return (int)(v < 0 ? v - .5f : v + .5f);
+}
+
 void quant_ik_trellis(uint32_t index, int n, int8_t *out) {
     uint32_t x = index;
     for (int i = 0; i < n; i++) {
@@ -123,10 +128,8 @@ static int code_iq6_k(const uint8_t *b, int i) {
 static void read_iq6_k(const uint8_t *b, struct quant_ik_block *o) {
     uint32_t extra = load_u16(b + 2);
     memcpy(o->scale, b + 4, 16);
-    for (int i = 0; i < 256; i++) {
-        float v = quant_ik_6(code_iq6_k(b, i), (int)(extra >> i / 16 & 1));
-        o->value[i] = (int8_t)(v < 0 ? v - .5f : v + .5f);
-    }
+    for (int i = 0; i < 256; i++)
+        o->value[i] = (int8_t)quant_ik_6_integer(code_iq6_k(b, i), (int)(extra >> i / 16 & 1));
 }
 
 static void read_iq2_ks(const uint8_t *b, struct quant_ik_block *o) {
@@ -195,43 +198,43 @@ static void read_iq4_kss(const uint8_t *b, struct quant_ik_block *o) {
     read_iq4_ks(ks, o);
 }
 
-enum { TRELLIS_OFFSET = 4096 };
-
-static void read_iq1_kt(const uint8_t *b, struct quant_ik_block *o) {
-    for (int k = 0; k < 32; k++) {
-        int g = k / 4, i = k % 4;
-        uint32_t index = b[8 + k] |
-                         ((uint32_t)b[40 + 4 * (g % 4) + i] << (8 - 4 * (g / 4)) & 0xf00) |
-                         ((uint32_t)b[g] << (8 - i) & 0x1000);
-        set_32(o, g, quant_ik_4[b[g] & 15]);
-        quant_ik_trellis(index + TRELLIS_OFFSET, 8, o->value + 8 * k);
-    }
+static uint32_t index_iq1_kt(const uint8_t *b, int k) {
+    int g = k / 4, i = k % 4;
+    uint32_t middle = (uint32_t)b[40 + 4 * (g % 4) + i] << (8 - 4 * (g / 4)) & 0xf00;
+    return b[8 + k] | middle | ((uint32_t)b[g] << (8 - i) & 0x1000);
 }
 
-static void read_iq2_kt(const uint8_t *b, struct quant_ik_block *o) {
-    for (int g = 0; g < 8; g++) set_32(o, g, quant_ik_4[split_nibble(b, g)]);
-    for (int k = 0; k < 32; k++)
-        quant_ik_trellis(load_u16(b + 4 + 2 * k) + TRELLIS_OFFSET, 8, o->value + 8 * k);
+/* The 16th bit selects the code book. */
+static uint32_t index_iq4_kt(const uint8_t *b, int k) {
+    uint32_t head = load_u32(b + 4 * (k / 8));
+    uint32_t middle = (uint32_t)b[96 + k % 32] << (8 - 4 * (k / 32)) & 0xf00;
+    return b[32 + k] | middle | (head >> (8 + 3 * (k % 8)) & 7) << 12 | (head & 1) << 15;
 }
 
-static void read_iq3_kt(const uint8_t *b, struct quant_ik_block *o) {
-    for (int g = 0; g < 8; g++) set_32(o, g, split_nibble(b, g));
-    for (int k = 0; k < 32; k++)
-        quant_ik_trellis(load_u16(b + 4 + 2 * k) + TRELLIS_OFFSET, 8, o->value + 8 * k);
-    for (int i = 0; i < 256; i++) {
+void quant_ik_trellis_indexes(uint32_t type, const uint8_t *b, uint16_t out[64]) {
+    int n = type == QUANT_IQ4_KT ? 64 : 32;
+    for (int k = 0; k < n; k++)
+        out[k] = (uint16_t)(type == QUANT_IQ4_KT   ? index_iq4_kt(b, k)
+                            : type == QUANT_IQ1_KT ? index_iq1_kt(b, k)
+                                                   : load_u16(b + 4 + 2 * k));
+}
+
+static void read_trellis(uint32_t type, const uint8_t *b, struct quant_ik_block *o) {
+    uint16_t index[64];
+    int n = type == QUANT_IQ4_KT ? 64 : 32;
+    quant_ik_trellis_indexes(type, b, index);
+    for (int k = 0; k < n; k++)
+        quant_ik_trellis(index[k] + (uint32_t)QUANT_IK_TRELLIS_OFFSET, 256 / n,
+                         o->value + 256 / n * k);
+    for (int g = 0; g < 8; g++)
+        set_32(o, g,
+               type == QUANT_IQ1_KT   ? quant_ik_4[b[g] & 15]
+               : type == QUANT_IQ2_KT ? quant_ik_4[split_nibble(b, g)]
+               : type == QUANT_IQ3_KT ? split_nibble(b, g)
+                                      : (b[4 * g] >> 1) - 64);
+    for (int i = 0; i < 256 && type == QUANT_IQ3_KT; i++) {
         int v = o->value[i] < 0 ? -o->value[i] : o->value[i];
         o->value[i] = (int8_t)(b[68 + i % 32] >> i / 32 & 1 ? -v : v);
-    }
-}
-
-static void read_iq4_kt(const uint8_t *b, struct quant_ik_block *o) {
-    for (int k = 0; k < 64; k++) {
-        int g = k / 8, i = k % 8;
-        uint32_t head = load_u32(b + 4 * g);
-        uint32_t index = b[32 + k] | ((uint32_t)b[96 + k % 32] << (8 - 4 * (k / 32)) & 0xf00) |
-                         (head >> (8 + 3 * i) & 7) << 12;
-        set_32(o, g, (int)(head >> 1 & 127) - 64);
-        quant_ik_trellis(index + TRELLIS_OFFSET + (head & 1) * 32768, 4, o->value + 4 * k);
     }
 }
 
@@ -249,10 +252,7 @@ void quant_ik_read(uint32_t type, const uint8_t *b, struct quant_ik_block *o) {
     case QUANT_IQ4_KS: read_iq4_ks(b, o); return;
     case QUANT_IQ5_KS: read_iq5_ks(b, o); return;
     case QUANT_IQ4_KSS: read_iq4_kss(b, o); return;
-    case QUANT_IQ1_KT: read_iq1_kt(b, o); return;
-    case QUANT_IQ2_KT: read_iq2_kt(b, o); return;
-    case QUANT_IQ3_KT: read_iq3_kt(b, o); return;
-    default: read_iq4_kt(b, o); return;
+    default: read_trellis(type, b, o); return;
     }
 }
 

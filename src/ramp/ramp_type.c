@@ -69,11 +69,26 @@ const char *ramp_card_name(int i) {
     return i >= 0 && (size_t)i < sizeof cards / sizeof *cards ? cards[i].name : NULL;
 }
 
-/* Fractions of the bandwidth of a plain read that our CUDA products with one row reach, in bytes of the file. */
+/* Types that the device reads in a wider form, and its bits per weight (kernels/cuda/repack.h). */
+static const struct {
+    uint32_t type;
+    double bits;
+} wide[] = {
+    {QUANT_IQ1_S, 10},     {QUANT_IQ1_M, 10},      {QUANT_TQ1_0, 10},     {QUANT_TQ2_0, 10},
+    {QUANT_IQ2_KL, 3.375}, {QUANT_IQ4_KSS, 4.375}, {QUANT_IQ1_KT, 2.375}, {QUANT_IQ2_KT, 2.375},
+    {QUANT_IQ3_KT, 3.375}, {QUANT_IQ4_KT, 4.375},
+};
+
+/* Estimates, rounded, of the fraction of the bandwidth of a plain read that a product with one row reaches on CUDA, in
+ * bytes of the file: of the form's bytes .75 and .82 if values are looked up in grids or unpacked from 3 bits and fewer,
+ * else .90. */
 double ramp_type_speed(uint32_t type) {
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+        if (wide[i].type == type) {
+            const struct quant_traits *t = quant_traits(type);
+            return .90 * t->block_bytes * 8 / t->block_elements / wide[i].bits;
+        }
     switch (type) {
-    case QUANT_IQ1_S:
-    case QUANT_IQ1_M: return .70;
     case QUANT_IQ2_XXS:
     case QUANT_IQ2_XS:
     case QUANT_IQ2_S: return .75;
@@ -81,10 +96,6 @@ double ramp_type_speed(uint32_t type) {
     case QUANT_Q3_K:
     case QUANT_IQ3_XXS:
     case QUANT_IQ3_S: return .82;
-    case QUANT_IQ5_KS:
-    case QUANT_IQ5_K:
-    case QUANT_IQ6_K: /* expanded to 10 bits per weight (kernels/cuda/repack.h) */
-        return .90 * quant_traits(type)->block_bytes * 8 / 256 / 10;
     default: return .90;
     }
 }

@@ -9,8 +9,7 @@ enum { RAMP_NO_TYPE = UINT32_MAX };
 /* Candidates for rows of n_in elements; the list ends with RAMP_NO_TYPE. */
 const uint32_t *ramp_types(enum ramp_mode mode, uint64_t n_in);
 
-/* A graphics card: memory that a program can use, bandwidth, multiprocessors, clock. ramp_type_speed is the fraction of the bandwidth
- * that the product of one row with a type reaches (measured by bench/ramp_speed.sh). */
+/* A graphics card: memory that a program can use, and what its maker states. */
 struct ramp_card {
     const char *name;
     double memory_gib, bandwidth; /* bytes per second */
@@ -20,7 +19,7 @@ struct ramp_card {
 };
 const struct ramp_card *ramp_card_find(const char *name); /* NULL: none of that name */
 const char *ramp_card_name(int i);                        /* NULL after the last */
-double ramp_type_speed(uint32_t type);                    /* fraction of bandwidth, 0..1 */
+double ramp_type_speed(uint32_t type);                    /* fraction of bandwidth, an estimate */
 double ramp_type_cost(uint32_t type);                     /* of encoding: s per weight, one core */
 
 #endif

@@ -70,6 +70,7 @@ static const struct {
     {QUANT_IQ3_S, 1, {0}, .007f},   {QUANT_IQ2_S, 1, {0}, .05f},    {QUANT_IQ4_XS, 1, {0}, .001f},
     {QUANT_TQ1_0, 1, {52}, .7f},    {QUANT_TQ2_0, 1, {64}, .7f},    {QUANT_IQ2_K, 1, {0}, .005f},
     {QUANT_IQ3_K, 1, {0}, .002f},   {QUANT_IQ4_K, 1, {0}, .0005f},  {QUANT_IQ5_K, 1, {0}, .0005f},
+    {QUANT_IQ6_K, 1, {0}, .0001f},
 };
 
 static void put_scale(uint32_t type, uint8_t *block) {

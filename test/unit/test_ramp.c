@@ -194,12 +194,14 @@ static void solutions_take_encoded_forms(void **st) {
 /* A type that the device reads in a wider form is not faster than its bytes in the file suggest. */
 static void speed_counts_the_bytes_that_are_read(void **st) {
     (void)st;
-    static const uint32_t wide[] = {QUANT_IQ5_KS, QUANT_IQ5_K, QUANT_IQ6_K};
-    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
-        double bits = quant_traits(wide[i])->block_bytes * 8. / 256;
-        assert_true(fabs(bits / ramp_type_speed(wide[i]) - 10 / .9) < 1e-9);
-        assert_true(ramp_type_speed(wide[i]) < ramp_type_speed(QUANT_Q6_K));
-    }
+    static const struct {
+        uint32_t type;
+        double file, device; /* bits per weight */
+    } cases[] = {{QUANT_IQ1_S, 1.5625, 10}, {QUANT_IQ4_KSS, 4, 4.375}, {QUANT_IQ4_KT, 4, 4.375}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_true(fabs(ramp_type_speed(cases[i].type) - .9 * cases[i].file / cases[i].device) <
+                    1e-9);
+    assert_true(ramp_type_speed(QUANT_IQ6_K) == ramp_type_speed(QUANT_Q6_K));
 }
 
 int main(void) {

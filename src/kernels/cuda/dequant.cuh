@@ -22,7 +22,8 @@ template <int F> struct form_traits {
         F == FORM_N4M || F == FORM_N5M || F == FORM_N4K || F == FORM_N5K || F == FORM_N2K;
     static constexpr bool has_halves = F == FORM_I8X || F == FORM_N6K || F == FORM_N3K ||
                                        F == FORM_N2K || F == FORM_G2XS || F == FORM_G2S ||
-                                       F == FORM_X4K || F == FORM_X3K || F == FORM_X2K;
+                                       F == FORM_X6K || F == FORM_X5K || F == FORM_X4K ||
+                                       F == FORM_X3K || F == FORM_X2K;
     static constexpr int mid = F == FORM_N4    ? 8
                                : F == FORM_N5  ? 16
                                : F == FORM_N6K ? 32
@@ -61,7 +62,55 @@ __device__ __forceinline__ void table_8(const uint32_t *t, uint32_t x, uint32_t 
 
 /* The scale of a table form that a byte of sub holds above its shift bit. */
 static __host__ __device__ constexpr int table_scale(int form, uint32_t sub) {
-    return form == FORM_X4S ? (int)(sub & 254u) - 127 : (int)(sub >> 1 & 127u) - 64;
+    return form == FORM_X4S || form == FORM_X5S ? (int)(sub & 254u) - 127
+                                                : (int)(sub >> 1 & 127u) - 64;
+}
+
+/* The tables of 32 and 64 values as cubic polynomials of u = q - centre, which are in f16 within 0.49 of the integers of
+ * quant_ik_5 and quant_ik_6_integer for every code, so that rounding makes them exact. A lookup of 4 bytes in a table of
+ * 32 takes 7 permutations, in one of 64 twice as many; the polynomial takes 11 operations on pairs. */
+static __host__ __device__ constexpr bool is_cubic(int form) {
+    return form == FORM_X6K || form == FORM_X5K || form == FORM_X5S;
+}
+template <int F> struct cubic {
+    static constexpr bool is_6 = F == FORM_X6K;
+    /* u^3, u^2, u: f16, twice. at_0: the value at the centre, which is an integer. */
+    static constexpr uint32_t c3 = is_6 ? 0x14f914f9u : 0x20e020e0u,
+                              c2 = is_6 ? 0xa4eba4ebu : 0x2a1f2a1fu,
+                              c1 = is_6 ? 0x41b141b1u : 0x45c145c1u;
+    static constexpr int centre = is_6 ? 26 : 17, at_0 = is_6 ? -19 : 5, shift = is_6 ? 1 : 2;
+    /* 1,536 + n as f16, twice: a sum with it is rounded to an integer, whose low byte is that of the sum's bits */
+    static __host__ __device__ constexpr uint32_t rounds(int n) {
+        return (0x6600u + (uint32_t)n) * 0x10001u;
+    }
+    /* Of two codes, from = 1,024 + q as f16 (0x6400 + q): 1,536 plus the values. start: rounds(at_0 + the shift). */
+    static __device__ __forceinline__ uint32_t values(uint32_t from, uint32_t start) {
+        uint32_t u = halves_sub(from, (0x6400u + centre) * 0x10001u);
+        return halves_fma(u, halves_fma(u, halves_fma(u, c3, c2), c1), start);
+    }
+    /* Of four codes: their values, as bytes. */
+    static __device__ __forceinline__ uint32_t bytes(uint32_t q, uint32_t start) {
+        uint32_t lo = values(__byte_perm(q, 0x64646464u, 0x4140), start);
+        return __byte_perm(lo, values(__byte_perm(q, 0x64646464u, 0x4342), start), 0x6420);
+    }
+};
+
+/* Four values of a trellis: x is the generator's state, before them and after them. */
+template <bool ABS> __device__ __forceinline__ uint32_t trellis_4(uint32_t &x) {
+    int v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        x *= 0xcbac1fedu;
+        v[i] = dot4((int)(x & 0x3f3f3f3fu), 0x01010101, -126);
+        if (ABS) v[i] = v[i] < 0 ? -v[i] : v[i];
+    }
+    return __byte_perm(__byte_perm((uint32_t)v[0], (uint32_t)v[1], 0x0040),
+                       __byte_perm((uint32_t)v[2], (uint32_t)v[3], 0x0040), 0x5410);
+}
+/* signed_4 of magnitudes that may be 0, below 127. */
+__device__ __forceinline__ uint32_t signed_or_0(uint32_t magnitudes, uint32_t signs) {
+    uint32_t one = (signs & 15u) * 0x00204081u & 0x01010101u;
+    return ((magnitudes ^ one * 127u) + one) ^ one << 7;
 }
 
 static __host__ __device__ constexpr plane_sizes sizes_of(int form) {
@@ -147,7 +196,10 @@ static __host__ __device__ constexpr int stacked_bits(int form) {
     case FORM_O4: return 4;
     case FORM_N5:
     case FORM_N5M:
+    case FORM_X5K:
+    case FORM_X5S:
     case FORM_N5K: return 5;
+    case FORM_X6K:
     case FORM_N6K: return 6;
     default: return 0;
     }
@@ -174,10 +226,28 @@ template <int F> __device__ __forceinline__ uint32_t stacked_high(const raw<F> &
 #define GRID_SIGNED 0
 #endif
 
+/* Scales of a cubic form, and the starts of its halves (cubic::values). place: as in unpack. */
+template <int F>
+__device__ __forceinline__ void cubic_scales(const raw<F> &r, uint32_t place, float scale[2],
+                                             uint32_t start[2]) {
+    float d;
+    memcpy(&d, &r.top[0], 4);
+    if constexpr (F == FORM_X6K) d = to_float((uint16_t)r.top[0]);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        uint32_t sub = r.sub >> (raw<F>::size.sub == 2 ? 8 * half : 0) & 255u, shift = sub & 1u;
+        if constexpr (F == FORM_X6K) shift = r.top[0] >> (16u + 2u * place + (uint32_t)half) & 1u;
+        scale[half] = d * (float)(F == FORM_X6K ? (int)(int8_t)sub : table_scale(F, sub));
+        start[half] = cubic<F>::rounds(cubic<F>::at_0) + shift * (cubic<F>::shift * 0x10001u);
+    }
+}
+
 /* KEEP_MID: quants stay unsigned, the zero point form_traits<F>::mid not subtracted; grid
- * tables are those of grid_load. */
+ * tables are those of grid_load. place: the unit's position among the 8 that share top, for X6K; where lanes take
+ * consecutive units, it is the lane's. */
 template <int F, bool KEEP_MID = false>
-__device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, unpacked &u) {
+__device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, unpacked &u,
+                                       uint32_t place = threadIdx.x % 8u) {
     u.offset[0] = u.offset[1] = 0.0f;
     float d = to_float((uint16_t)r.top[0]);
     u.scale[0] = u.scale[1] = d;
@@ -292,6 +362,27 @@ __device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, un
                                       : r.sub >> 8;
         u.scale[0] = d * (0.5f + (float)(s & 15u)) * 0.25f;
         u.scale[1] = d * (0.5f + (float)(s >> 4 & 15u)) * 0.25f;
+    } else if constexpr (is_cubic(F)) {
+        uint32_t start[2];
+        cubic_scales<F>(r, place, u.scale, start);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u.q[i] = cubic<F>::bytes(stacked_low<F>(r, i), start[0]);
+            u.q[i + 4] = cubic<F>::bytes(stacked_high<F>(r, i) >> (8 - stacked_bits(F)), start[1]);
+        }
+    } else if constexpr (F >= FORM_K4) {
+        constexpr int WORDS = F == FORM_K4 ? 1 : 2; /* of an index */
+        memcpy(&d, &r.top[0], 4);
+        u.scale[0] = u.scale[1] = d * (float)(int8_t)r.sub;
+#pragma unroll
+        for (int k = 0; k < 8 / WORDS; k++) {
+            uint32_t x = (r.code[k / 2] >> k % 2 * 16 & 0xffffu) + 4096u;
+#pragma unroll
+            for (int i = k * WORDS; i < (k + 1) * WORDS; i++) {
+                u.q[i] = trellis_4<F == FORM_K3>(x);
+                if constexpr (F == FORM_K3) u.q[i] = signed_or_0(u.q[i], r.more[0] >> 4 * i);
+            }
+        }
     } else if constexpr (F >= FORM_X4K) {
         memcpy(&d, &r.top[0], 4);
 #pragma unroll

@@ -76,7 +76,7 @@ void cuda_embed(struct dev *d, float *out, const struct weight *w, const int32_t
         return;
     }
     enum plane_form f = cuda_repack_form(w->type, w->layout);
-    bool decodes = f == FORM_NONE || f == FORM_I8X || w->tail;
+    bool decodes = f == FORM_NONE || f == FORM_I8X || f == FORM_X6K || w->tail;
     struct weight rows = *w;
     if (decodes) rows.type = QUANT_F32;
     rows.n_in = tensor_n_in(w);

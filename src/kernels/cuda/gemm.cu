@@ -54,14 +54,14 @@ template <int F> __device__ __forceinline__ planes rows_from(const planes &w, in
 /* A lane's part of M fragments, two rows of weights each: the current unit of each row, and the loads of the next. */
 template <int F, int M> struct tile_rows {
     static constexpr uint32_t flip =
-        form_traits<F>::mid || form_traits<F>::has_offset ? 0u : 0x80808080u;
+        form_traits<F>::mid || form_traits<F>::has_offset || is_cubic(F) ? 0u : 0x80808080u;
     static constexpr int mid = flip ? 128 : form_traits<F>::mid;
     planes w[M];        /* per fragment, at the next unit, or one before it after the last */
     uint32_t at[2 * M]; /* start of each row, in units */
     int unit;
     raw<F> next[2 * M];
-    uint32_t q[2 * M][8], scale[2 * M][2], offset[2 * M];
-    bool has; /* the next unit is within the row */
+    uint32_t q[2 * M][8], scale[2 * M][2], offset[2 * M]; /* offset of a cubic form: starts */
+    bool has;                                             /* the next unit is within the row */
 
     /* first: which of four units the lane loads. */
     __device__ __forceinline__ void begin(int first) {
@@ -89,7 +89,16 @@ template <int F, int M> struct tile_rows {
 #pragma unroll
         for (int i = 0; i < 2 * M; i++) {
             unpacked v;
-            unpack<F, true>(next[i], g, v);
+            uint32_t place = (uint32_t)(unit + 4) % 8u, start[2] = {}; /* unit is the next one */
+            if constexpr (is_cubic(F)) {
+                cubic_scales<F>(next[i], place, v.scale, start);
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    v.q[k] = stacked_low<F>(next[i], k);
+                    v.q[k + 4] = stacked_high<F>(next[i], k) >> (8 - stacked_bits(F));
+                }
+                v.offset[0] = v.offset[1] = 0.0f;
+            } else unpack<F, true>(next[i], g, v);
             float gain = has ? TILE_GAIN : 0.0f;
 #pragma unroll
             for (int k = 0; k < 8; k++) q[i][k] = v.q[k];
@@ -98,15 +107,24 @@ template <int F, int M> struct tile_rows {
                 float s = v.scale[k] * gain;
                 scale[i][k] = two_halves(s, s);
             }
-            offset[i] = two_halves(-v.offset[0] * gain, -v.offset[1] * gain);
+            offset[i] = is_cubic(F) ? __byte_perm(start[0], start[1], 0x5410)
+                                    : two_halves(-v.offset[0] * gain, -v.offset[1] * gain);
         }
     }
     /* f16 values of elements 4 s to 4 s + 3 of row i. */
     __device__ __forceinline__ void word(int i, int s, uint32_t &lo, uint32_t &hi) const {
         uint32_t x = q[i][s] ^ flip, f = scale[i][form_traits<F>::has_halves ? s / 4 : 0];
         constexpr uint32_t middle = (0x6400u + mid) * 0x10001u; /* 1,024 + zero point, twice */
-        lo = halves_sub(__byte_perm(x, 0x64646464u, 0x4140), middle);
-        hi = halves_sub(__byte_perm(x, 0x64646464u, 0x4342), middle);
+        lo = __byte_perm(x, 0x64646464u, 0x4140);
+        hi = __byte_perm(x, 0x64646464u, 0x4342);
+        if constexpr (is_cubic(F)) {
+            uint32_t start = __byte_perm(offset[i], 0, s < 4 ? 0x1010 : 0x3232);
+            lo = halves_sub(cubic<F>::values(lo, start), cubic<F>::rounds(0));
+            hi = halves_sub(cubic<F>::values(hi, start), cubic<F>::rounds(0));
+        } else {
+            lo = halves_sub(lo, middle);
+            hi = halves_sub(hi, middle);
+        }
         if constexpr (form_traits<F>::has_offset) {
             uint32_t o = offset[i];
             if constexpr (F == FORM_N2K) o = __byte_perm(o, o, s < 4 ? 0x1010 : 0x3232);

@@ -113,7 +113,9 @@ __device__ __forceinline__ void float_rows(const planes &w, int64_t mat, int64_t
     X(FORM_N6K) X(FORM_N3K) X(FORM_N2K) X(FORM_T4) X(FORM_T4K) X(FORM_TFP4) X(FORM_O4) \
     X(FORM_G3S) \
     X(FORM_G3XXS) X(FORM_G2XXS) X(FORM_G2XS) X(FORM_G2S) \
-    X(FORM_X4K) X(FORM_X4S) X(FORM_X3K) X(FORM_X3S) X(FORM_X2K) X(FORM_X2S)
+    X(FORM_X6K) X(FORM_X5K) X(FORM_X5S) \
+    X(FORM_X4K) X(FORM_X4S) X(FORM_X3K) X(FORM_X3S) X(FORM_X2K) X(FORM_X2S) \
+    X(FORM_K4) X(FORM_K3) X(FORM_K2)
 #endif
 /* clang-format on */
 

@@ -166,7 +166,7 @@ __device__ __forceinline__ float raw_dot8(const raw<F> &c, const act_unit &a, co
                                           float sum) {
     unpacked w; /* of stacked quants only the scales */
     unpack<F, true>(c, g, w);
-    if constexpr (stacked_bits(F) == 0) {
+    if constexpr (stacked_bits(F) == 0 || is_cubic(F)) {
         return unit_dot8<F>(w, a, sum);
     } else {
         using T = form_traits<F>;

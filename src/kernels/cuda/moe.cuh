@@ -207,7 +207,7 @@ __device__ __forceinline__ int32_t warp_stand_in(int32_t id) {
 /* Forms whose unpacking takes more registers. */
 static __host__ __device__ constexpr bool is_wide_form(int form) {
     return raw_words(form) > 6 || form == FORM_T4 || form == FORM_T4K || form == FORM_TFP4 ||
-           form >= FORM_X4K;
+           form >= FORM_X6K;
 }
 
 /* Experts that n_tok tokens choose if all are equally likely. */

@@ -25,7 +25,7 @@ enum plane_form cuda_repack_form(uint32_t type, uint32_t layout) {
             return (enum plane_form)f;
     if (type == QUANT_IQ4_KSS) return FORM_X4S;
     if (type == QUANT_IQ2_KL) return FORM_X3S;
-    if (type >= QUANT_IQ2_K && quant_traits(type)) return FORM_I8X;
+    if (type == QUANT_IQ1_KT) return FORM_K2;
     if (type == QUANT_IQ1_M || type == QUANT_TQ1_0 || type == QUANT_TQ2_0) return FORM_I8X;
     return FORM_NONE;
 }
@@ -301,43 +301,65 @@ static void pack_exact(const float *x, struct unit u) {
     }
 }
 
-/* One unit of ik_llama.cpp's types: 8-bit values and a float scale per 16. */
-static void pack_ik(const struct quant_ik_block *q, float d, int unit, struct unit u) {
-    for (int half = 0; half < 2; half++) {
-        float scale = d * (float)q->scale[2 * unit + half];
-        memcpy(u.codes + 16 * half, q->value + 32 * unit + 16 * half, 16);
-        memcpy(u.top + 4 * half, &scale, 4);
-    }
-}
-
 /* Codes of the values of a table, and of those of its shifted version, which have SHIFTED set. The two have no value
  * in common. */
 enum { SHIFTED = 0x80 };
 static void invert_table(enum plane_form f, uint8_t code[256]) {
-    const int8_t *table = f <= FORM_X4S ? quant_ik_4 : f <= FORM_X3S ? quant_ik_3 : quant_ik_2;
-    int n = f <= FORM_X4S ? 16 : f <= FORM_X3S ? 8 : 4;
-    for (int i = 0; i < 2 * n; i++)
+    const int8_t *table = f <= FORM_X5S   ? quant_ik_5
+                          : f <= FORM_X4S ? quant_ik_4
+                          : f <= FORM_X3S ? quant_ik_3
+                                          : quant_ik_2;
+    int n = f <= FORM_X5S ? 32 : f <= FORM_X4S ? 16 : f <= FORM_X3S ? 8 : 4;
+    for (int i = 0; i < 2 * n && f != FORM_X6K; i++)
         code[(uint8_t)table[i]] = (uint8_t)(i < n ? i : (i - n) | SHIFTED);
+    for (int i = 0; i < 128 && f == FORM_X6K; i++)
+        code[(uint8_t)quant_ik_6_integer(i % 64, i / 64)] =
+            (uint8_t)(i < 64 ? i : (i - 64) | SHIFTED);
+}
+
+/* 32 codes of up to 4 bits. */
+static void put_indexes(enum plane_form f, const uint8_t c[32], struct unit u) {
+    uint32_t word[4] = {0}, third = 0;
+    for (int i = 0; i < 32; i++) {
+        int j = i / 8, nibble = i % 8 * 4;
+        if (forms[f].size.codes == 16) word[j] |= (uint32_t)c[i] << nibble;
+        else {
+            word[j / 2] |= (c[i] & 3u) << (nibble + j % 2 * 2);
+            third |= (uint32_t)c[i] >> 2 << (nibble + j);
+        }
+    }
+    memcpy(u.codes, word, forms[f].size.codes);
+    if (forms[f].size.more) memcpy(u.more, &third, sizeof third);
 }
 
 static void pack_table(enum plane_form f, const struct quant_ik_block *q, int unit,
                        const uint8_t code[256], struct unit u) {
-    const struct plane_sizes s = forms[f].size;
     const int8_t *value = q->value + 32 * unit;
-    uint32_t word[4] = {0}, third = 0;
-    for (int i = 0; i < 32; i++) {
-        uint32_t c = code[(uint8_t)value[i]] & 15u;
-        int j = i / 8, nibble = i % 8 * 4;
-        if (s.codes == 16) word[j] |= c << nibble;
-        else word[j / 2] |= (c & 3u) << (nibble + j % 2 * 2), third |= c >> 2 << (nibble + j);
-    }
-    memcpy(u.codes, word, s.codes);
-    if (s.more) memcpy(u.more, &third, sizeof third);
-    for (int i = 0; i < s.sub; i++) {
+    uint8_t c[32];
+    uint32_t w[8];
+    for (int i = 0; i < 32; i++) c[i] = code[(uint8_t)value[i]] & (uint8_t)~SHIFTED;
+    words(c, w);
+    if (f == FORM_X6K) put_sixes(w, &u);
+    else if (f <= FORM_X5S) put_fives(w, &u);
+    else put_indexes(f, c, u);
+    for (int i = 0; i < forms[f].size.sub; i++) {
         int scale = q->scale[2 * unit + i];
         int shifted = code[(uint8_t)value[16 * i]] & SHIFTED ? 1 : 0;
-        u.sub[i] = (uint8_t)((f == FORM_X4S ? scale + 127 : (scale + 64) * 2) | shifted);
+        bool is_row = f == FORM_X5S || f == FORM_X4S;
+        u.sub[i] =
+            (uint8_t)(f == FORM_X6K ? scale : (is_row ? scale + 127 : (scale + 64) * 2) | shifted);
     }
+}
+
+/* One unit of a trellis type. signs: 32 bytes whose bit `unit` negates an element; NULL: none. */
+static void pack_trellis(const struct quant_ik_block *q, const uint16_t index[64], size_t n,
+                         const uint8_t *signs, int unit, struct unit u) {
+    uint32_t word = 0;
+    memcpy(u.codes, index + (size_t)unit * n, n * sizeof *index);
+    u.sub[0] = (uint8_t)q->scale[2 * unit];
+    if (!signs) return;
+    for (int i = 0; i < 32; i++) word |= (uint32_t)(signs[i] >> unit & 1) << i;
+    memcpy(u.more, &word, sizeof word);
 }
 
 static void pack_ik_row(enum plane_form f, uint32_t type, const uint8_t *row, size_t n_block,
@@ -346,21 +368,24 @@ static void pack_ik_row(enum plane_form f, uint32_t type, const uint8_t *row, si
     const struct quant_traits *t = quant_traits(type);
     const uint8_t *b = row + t->head_bytes;
     uint8_t code[256] = {0};
-    if (f != FORM_I8X) invert_table(f, code);
+    uint16_t index[64];
+    if (f < FORM_K4) invert_table(f, code);
     for (; n_block > 0; n_block--, b += t->block_bytes) {
         struct quant_ik_block q;
         quant_ik_read(type, b, &q);
         float d = t->head_bytes ? quant_ik_row_scale(type, row) : q.d;
-        if (f != FORM_I8X) memcpy(u.top, &d, sizeof d);
+        memcpy(u.top, &d, sizeof d);
+        if (f == FORM_X6K) memcpy(u.top, b, 4); /* as in the file: f16 d, shifts */
+        if (f >= FORM_K4) quant_ik_trellis_indexes(type, b, index);
         for (int k = 0; k < 8; k++) {
-            if (f == FORM_I8X) pack_ik(&q, d, k, u);
+            if (f >= FORM_K4)
+                pack_trellis(&q, index, s.codes / 2, f == FORM_K3 ? b + 68 : NULL, k, u);
             else pack_table(f, &q, k, code, u);
             u.codes += s.codes;
             u.more += s.more;
             u.sub += s.sub;
-            if (s.top_units == 1) u.top += s.top;
         }
-        if (s.top_units == 8) u.top += s.top;
+        u.top += s.top;
     }
 }
 

@@ -28,12 +28,18 @@
  * | G2XXS  | 4 B                      | 4 B signs and scale       |               | f16 / 8    | d (s + 1/2)/4 g (IQ2_XXS) |
  * | G2XS   | 8 B index and signs      |                           | u8 2 nibbles  | f16 / 8    | the same  (IQ2_XS) |
  * | G2S    | 4 B                      | 4 B signs                 | u8 qh, u8 s s | f16 / 8    | the same  (IQ2_S) |
+ * | X6K    | 16 B sixes               | 8 B                       | 2 i8          | f16, shifts / 8 | d s cubic(q) (IQ6_K) |
+ * | X5K    | 16 B fives               | 4 B                       | 2 u8 s, shift | f32 / 8    | the same  (IQ5_K) |
+ * | X5S    | 16 B                     | 4 B                       | u8 s, shift   | f32 / 8    | the same  (IQ5_KS) |
  * | X4K    | 16 B table indexes       |                           | 2 u8 s, shift | f32 / 8    | d s table[q] (IQ4_K) |
  * | X4S    | 16 B                     |                           | u8 s, shift   | f32 / 8    | the same  (IQ4_KS, IQ4_KSS) |
  * | X3K    | 8 B lower 2 bits         | 4 B third bits            | 2 u8 s, shift | f32 / 8    | the same  (IQ3_K) |
  * | X3S    | 8 B                      | 4 B                       | u8 s, shift   | f32 / 8    | the same  (IQ3_KS, IQ2_KL) |
  * | X2K    | 8 B                      |                           | 2 u8 s, shift | f32 / 8    | the same  (IQ2_K) |
  * | X2S    | 8 B                      |                           | u8 s, shift   | f32 / 8    | the same  (IQ2_KS) |
+ * | K4     | 8 u16 indexes            |                           | i8            | f32 / 8    | d s trellis (IQ4_KT) |
+ * | K3     | 4 u16                    | 4 B signs                 | i8            | f32 / 8    | the same, of magnitudes (IQ3_KT) |
+ * | K2     | 4 u16                    |                           | i8            | f32 / 8    | the same  (IQ2_KT, IQ1_KT) |
  *
  * Nibbles: byte j holds code j in its low half and code j + 16 in its high half. Fives, sixes: byte j holds code j in
  * its low 5 or 6 bits and the upper 3 or 2 bits of code j + 16 above it. The lower bits of code 16 + 4 i + b are bits 2
@@ -43,7 +49,8 @@
  *
  * Table indexes: nibble n of word j belongs to element 8 j + n, so that a word selects 8 bytes of a table as it is.
  * Indexes of 3 and 2 bits: bits 2 (j % 2) and 1 above of nibble n of word j / 2; the third bit is bit j of nibble n of
- * `more`. In sub, bit 0 selects the shifted table and the rest is the scale (table_scale). */
+ * `more`. In sub, bit 0 selects the shifted table and the rest is the scale (table_scale). The shifts of X6K: bits 2 k
+ * and 2 k + 1 of the upper half of top belong to unit k of its 8. Signs of K3: bit e belongs to element e. */
 #ifndef CHIMERE_KERNELS_CUDA_REPACK_H
 #define CHIMERE_KERNELS_CUDA_REPACK_H
 
@@ -81,12 +88,18 @@ enum plane_form {
     FORM_G2XXS,
     FORM_G2XS,
     FORM_G2S,
+    FORM_X6K,
+    FORM_X5K,
+    FORM_X5S,
     FORM_X4K,
     FORM_X4S,
     FORM_X3K,
     FORM_X3S,
     FORM_X2K,
     FORM_X2S,
+    FORM_K4,
+    FORM_K3,
+    FORM_K2,
     N_FORM
 };
 
@@ -120,12 +133,18 @@ struct plane_sizes { /* bytes per unit of each plane; top_units: units per top f
     X(FORM_G2XXS, 4, 4, 0, 2, 8, QUANT_IQ2_XXS) \
     X(FORM_G2XS, 8, 0, 1, 2, 8, QUANT_IQ2_XS) \
     X(FORM_G2S, 4, 4, 2, 2, 8, QUANT_IQ2_S) \
+    X(FORM_X6K, 16, 8, 2, 4, 8, QUANT_IQ6_K) \
+    X(FORM_X5K, 16, 4, 2, 4, 8, QUANT_IQ5_K) \
+    X(FORM_X5S, 16, 4, 1, 4, 8, QUANT_IQ5_KS) \
     X(FORM_X4K, 16, 0, 2, 4, 8, QUANT_IQ4_K) \
     X(FORM_X4S, 16, 0, 1, 4, 8, QUANT_IQ4_KS) \
     X(FORM_X3K, 8, 4, 2, 4, 8, QUANT_IQ3_K) \
     X(FORM_X3S, 8, 4, 1, 4, 8, QUANT_IQ3_KS) \
     X(FORM_X2K, 8, 0, 2, 4, 8, QUANT_IQ2_K) \
-    X(FORM_X2S, 8, 0, 1, 4, 8, QUANT_IQ2_KS)
+    X(FORM_X2S, 8, 0, 1, 4, 8, QUANT_IQ2_KS) \
+    X(FORM_K4, 16, 0, 1, 4, 8, QUANT_IQ4_KT) \
+    X(FORM_K3, 8, 4, 1, 4, 8, QUANT_IQ3_KT) \
+    X(FORM_K2, 8, 0, 1, 4, 8, QUANT_IQ2_KT)
 /* clang-format on */
 
 /* A stack of matrices as kernels see it. */
