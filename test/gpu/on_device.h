@@ -91,6 +91,11 @@ static void shuffle_row(const struct weight *w, uint8_t *to) {
     }
 }
 
+/* Rows can be encoded, or any codes are finite numbers behind a scale of the row. */
+static bool can_make(uint32_t type) {
+    return quant_traits(type)->encode || quant_traits(type)->head_bytes == sizeof(float);
+}
+
 static struct weight weight_of(uint32_t type, int64_t n_in, int64_t n_out, int64_t n_mat,
                                double scale) {
     const struct quant_traits *t = quant_traits(type);
@@ -105,6 +110,12 @@ static struct weight weight_of(uint32_t type, int64_t n_in, int64_t n_out, int64
     w.data = p;
     for (int64_t r = 0; r < n_out * n_mat; r++) {
         uint8_t *to = p + (size_t)r * w.row_bytes;
+        if (!t->encode) { /* random codes */
+            float d = 1e-5f;
+            for (size_t i = 0; i < w.row_bytes; i++) to[i] = (uint8_t)rng_next(&rng);
+            memcpy(to, &d, sizeof d);
+            continue;
+        }
         if (r >= ENCODED) {
             shuffle_row(&w, to);
             continue;

@@ -74,17 +74,18 @@ static void linear_agrees(uint32_t type, int64_t n_in, int64_t n_out, int32_t n_
     dev->ops->linear(dev, &o, 1, x, x_stride, n_tok);
     settle(dev);
     bool step = is_step(type, n_in, n_out, n_tok);
+    double rounding = type_rounding(type);
     if (step)
-        check_near(y1, y0, n, 1e-5, "linear %s [%ld, %ld] x %d", name, (long)n_out, (long)n_in,
-                   n_tok);
-    else
-        check_near(y1, exact, n, 2e-3, "linear %s [%ld, %ld] x %d in tiles", name, (long)n_out,
+        check_near(y1, y0, n, 1e-5 + rounding, "linear %s [%ld, %ld] x %d", name, (long)n_out,
                    (long)n_in, n_tok);
+    else
+        check_near(y1, exact, n, 2e-3 + rounding, "linear %s [%ld, %ld] x %d in tiles", name,
+                   (long)n_out, (long)n_in, n_tok);
     o.dst = y2;
     precise->ops->linear(precise, &o, 1, x, x_stride, n_tok);
     settle(precise);
-    check_near(y2, exact, n, 1e-5, "linear %s [%ld, %ld] x %d, precise", name, (long)n_out,
-               (long)n_in, n_tok);
+    check_near(y2, exact, n, 1e-5 + rounding, "linear %s [%ld, %ld] x %d, precise", name,
+               (long)n_out, (long)n_in, n_tok);
     if (n_tok == 1) return;
     float *z = floats(n, 0), *z2 = floats(n, 0);
     struct linear_out some = {&w2, NULL, z, y_stride, 1, false};
@@ -126,7 +127,7 @@ static void linear_agrees(uint32_t type, int64_t n_in, int64_t n_out, int32_t n_
 static void linear_of_every_type(void **s) {
     (void)s;
     for (int t = 0; t < N_TYPE; t++) {
-        if (!quant_traits(types[t])->encode) continue;
+        if (!can_make(types[t])) continue;
         if (dev == wide &&
             cuda_repack_form(types[t], PLANES_WIDE) == cuda_repack_form(types[t], PLANES))
             continue;
@@ -197,7 +198,7 @@ static void rows_agree(void **s) {
         drop_all();
     }
     for (int t = 0; t < N_TYPE; t++) {
-        if (!quant_traits(types[t])->encode) continue;
+        if (!can_make(types[t])) continue;
         struct weight w = weight_of(types[t], 512, 9, 1, 1);
         int32_t ids[] = {8, 0, 3, 3};
         float *a = floats(4 * 512, 1), *b = floats(4 * 512, 1);

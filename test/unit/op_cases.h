@@ -40,6 +40,9 @@ static inline int64_t linear_n_in(const struct linear_case *c, uint32_t type) {
     return c->n_in[block == 1 ? 0 : block == 32 ? 1 : 2];
 }
 
+/* By how much products may differ from those of decoded rows: values of IQ6_K are rounded to integers. */
+static inline double type_rounding(uint32_t type) { return type == QUANT_IQ6_K ? 1e-2 : 0; }
+
 /* Several matrices that read the same rows in one call. */
 enum { LINEAR_GROUP = 4 };
 static const uint32_t linear_groups[][LINEAR_GROUP] = {
@@ -236,6 +239,8 @@ static const struct moe_case {
     {QUANT_Q6_K, QUANT_Q8_0, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 256, 512, 1, 256,
      false, 0, 0},
     {QUANT_IQ3_K, QUANT_IQ4_KS, MOE_SOFTMAX, true, false, true, false, true, ACT_SILU, 256, 256, 3,
+     256, false, 0, 0},
+    {QUANT_IQ5_K, QUANT_IQ5_KS, MOE_SOFTMAX, true, false, true, false, true, ACT_SILU, 256, 256, 3,
      256, false, 0, 0},
     {QUANT_IQ3_S, QUANT_Q5_K, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 512, 768, 8,
      256, false, 0, 0},
