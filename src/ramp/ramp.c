@@ -24,9 +24,9 @@ enum {
     MOMENT_FACTOR = 4,        /* tokens of the importance matrix per token of the final stage */
     CARD_RESERVE = 640 << 20, /* context and libraries on a GPU */
 };
-/* Tokens times active weights that moments are collected over at most, on the processor (a minute on 16 cores): a model
- * with 3.3 billion active weights gets 6,000 tokens, one with less than 0.3 billion as many as MOMENT_FACTOR gives. */
-#define MOMENT_WORK 2e13
+/* Tokens times active weights that moments are collected over at most, on the processor: a model with 3.3 billion
+ * active weights gets 3,000 tokens, one with less than 0.15 billion as many as MOMENT_FACTOR gives. */
+#define MOMENT_WORK 1e13
 
 void ramp_defaults(struct ramp_options *o) {
     *o = (struct ramp_options){.seed = 1,
@@ -35,7 +35,7 @@ void ramp_defaults(struct ramp_options *o) {
                                .probe_tok = 2048,
                                .judge_tok = 16384,
                                .cache_bytes = (uint64_t)32 << 30,
-                               .effort_s = 2400};
+                               .effort_s = 1800};
 }
 
 static int imatrix_path(const struct ramp_options *o, char out[4096], struct err *e) {
