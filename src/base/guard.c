@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
+#include "base/os/fault.h"
 #include "base/os/os.h"
 
 enum { MAX_GUARDS = 1024 };
@@ -27,7 +28,7 @@ static bool repair(uintptr_t at) {
     return false;
 }
 
-void guard_begin(void) { os_on_bus_error(repair); }
+void guard_begin(void) { fault_handle(repair); }
 
 int guard_add(const void *at, size_t n) {
     for (int i = 0; i < MAX_GUARDS; i++) {

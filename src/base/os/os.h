@@ -23,9 +23,6 @@ void os_wait_word(_Atomic uint32_t *a, uint32_t seen);
 void os_wake_word(_Atomic uint32_t *a); /* wakes all threads that wait */
 bool os_is_absolute(const char *path);
 bool os_program(char *out, size_t out_size); /* path of the running program */
-/* From now on calls repair with the address of a mapped page that cannot be read, on the thread that read it; if it
- * returns false, or where there is no such signal, the process ends as before. */
-void os_on_bus_error(bool (*repair)(uintptr_t at));
 /* Replaces this process by the same program with other arguments; argv ends with NULL. Open files are closed. Returns
  * only if that is not possible. On Windows the old process stays and waits for the new one, without passing on its
  * files. */

@@ -1,6 +1,5 @@
 /* os_posix.c: os.h for POSIX. */
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -54,17 +53,3 @@ bool os_hold_streams(void) {
 }
 
 bool os_is_absolute(const char *path) { return *path == '/'; }
-
-static bool (*repair_page)(uintptr_t at);
-
-static void on_bus_error(int number, siginfo_t *info, void *context) {
-    (void)context;
-    if (!repair_page((uintptr_t)info->si_addr))
-        signal(number, SIG_DFL); /* the access is repeated */
-}
-
-void os_on_bus_error(bool (*repair)(uintptr_t at)) {
-    struct sigaction act = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
-    repair_page = repair;
-    sigaction(SIGBUS, &act, NULL);
-}

@@ -49,7 +49,3 @@ bool os_hold_streams(void) { return true; } /* missing streams have no descripto
 bool os_is_absolute(const char *path) {
     return *path == '/' || *path == '\\' || (*path && path[1] == ':');
 }
-
-void os_on_bus_error(bool (*repair)(uintptr_t at)) {
-    (void)repair;
-} /* mapped files cannot be cut */
