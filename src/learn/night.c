@@ -188,10 +188,13 @@ static int take_device(struct night *x, struct err *e) {
     return 0;
 }
 
+static int end_night(struct err *e) {
+    return err_set(e, CHIMERE_ECANCELLED, "the night was stopped, or its budget is spent");
+}
+
 static int take_turn(void *ud, struct err *e) {
     struct night *x = ud;
-    if (!night_goes_on(x))
-        return err_set(e, CHIMERE_ECANCELLED, "the night was stopped, or its budget is spent");
+    if (!night_goes_on(x)) return end_night(e);
     if (!x->host->is_shared || (x->has_device && !engine_is_wanted(x->host->engine))) return 0;
     if (x->has_device) say(x, "paused: somebody asks");
     give_back(x);
@@ -364,6 +367,7 @@ static int work(struct jobs_run *job, void *arg, struct err *e) {
     if (!a->rc) a->rc = p->step->propose(x, p->path, &p->gain, p->why, e);
     give_back(x);
     x->job = NULL;
+    if (a->rc == CHIMERE_ECANCELLED) end_night(e); /* not in the words of the step */
     p->exists = !a->rc && !is_upkeep;
     snprintf(line, sizeof line, "%s", p->why);
     if (p->exists)
@@ -380,6 +384,7 @@ static int run_step(struct night *x, struct proposal *p, struct err *e) {
     const struct jobs_spec spec = {.kind = "night", .name = p->step->name, .work = work, .arg = &a};
     struct jobs_status s;
     int64_t id;
+    end_night(&a.why); /* if the job is cancelled before it begins */
     int rc = jobs_post(x->jobs, &spec, &id, e);
     if (rc) return rc;
     while (jobs_status(x->jobs, id, &s) && s.state <= JOBS_RUNNING) {
@@ -388,8 +393,6 @@ static int run_step(struct night *x, struct proposal *p, struct err *e) {
         os_sleep_ms(POLL_MS);
     }
     if (a.rc && e) *e = a.why;
-    if (a.rc == CHIMERE_ECANCELLED)
-        err_set(e, a.rc, "the night was stopped, or its budget is spent");
     return a.rc;
 }
 
@@ -613,8 +616,7 @@ static int propose_all(struct night *x, struct proposal *v, size_t *n, struct er
         if (is_out_of_energy(x, rc))
             snprintf(v[*n].why, sizeof v[*n].why, "stopped: the energy budget was spent");
         ++*n;
-        if (!rc && !night_goes_on(x))
-            rc = err_set(e, CHIMERE_ECANCELLED, "the night was stopped, or its budget is spent");
+        if (!rc && !night_goes_on(x)) rc = end_night(e);
         if (is_out_of_energy(x, rc)) rc = 0;
     }
     return rc;

@@ -333,6 +333,11 @@ stops KILL interrupted
 refuses 1 'its budget is spent' "$CHIMERE" night run -m nano --db jobs/day.db -q -n 2 --steps lora --night-dir jobs/nights --budget 1s
 "$CHIMERE" night status --db jobs/day.db --night-dir jobs/nights >shown
 grep -q '^step *lora failed, .*its budget is spent' shown && grep -q '^nights *0' shown || fail "a budget of time: $(cat shown)"
+# the default store may be one of a newer program: the nights are shown all the same
+mkdir -p newer/chimere
+python3 -c 'import sqlite3; sqlite3.connect("newer/chimere/chimere.db").execute("PRAGMA user_version = 9999")'
+XDG_DATA_HOME=$PWD/newer "$CHIMERE" night status --night-dir jobs/nights >shown || fail "a newer store: $(cat shown)"
+grep -q '^steps *not shown: ' shown && grep -q '^nights *0' shown || fail "a newer store: $(cat shown)"
 
 # ---- killed at any moment: what serves is whole, and the next night runs ----
 

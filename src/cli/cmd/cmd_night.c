@@ -335,7 +335,10 @@ static int print_job(void *ud, const struct store_job *j) {
     return 0;
 }
 
-/* Prints the newest job of each step. A store that does not exist yet is not made. */
+/*
+ * Prints the newest job of each step. A store that does not exist yet is not made. The default store may be one of a newer
+ * program, or locked: what nights are there does not depend on it.
+ */
 static int print_jobs(const struct cfg *c, struct err *e) {
     char path[NIGHTS_MAX_PATH];
     struct store *store;
@@ -343,6 +346,10 @@ static int print_jobs(const struct cfg *c, struct err *e) {
     if (!is_given && (file_user_data("chimere.db", path, sizeof path, NULL) || !file_exists(path)))
         return 0;
     int rc = odo_args_store(c, &store, e);
+    if (rc && !is_given) {
+        printf("steps     not shown: %s\n", e->text);
+        return 0;
+    }
     if (rc) return rc;
     json_t *seen = json_object();
     rc = seen ? store_job_interrupt(store, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
