@@ -5,9 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/draft/spec.h"
@@ -147,7 +149,11 @@ static void the_guard_stops_what_loses(void **state) {
     (void)state;
     struct spec *s = new_spec();
     struct spec_seq q = {.region = SPEC_ANSWER};
-    int32_t n_drafted = 0, n_round = 6000;
+    int32_t n_drafted = 0, n_round = 6000, n_told = 0;
+    FILE *log = tmpfile();
+    int err = dup(STDERR_FILENO);
+    assert_true(log && err >= 0 && dup2(fileno(log), STDERR_FILENO) >= 0);
+    log_set_level(LOG_INFO);
     for (int32_t i = 0; i < n_round; i++) {
         /* a source that says 0.99 and is never right, and that nothing corrects */
         struct spec_offer o = {.q = &q, .text = {.n = 3, .accept = {0.99f, 0.99f, 0.99f}}};
@@ -155,6 +161,14 @@ static void the_guard_stops_what_loses(void **state) {
         n_drafted += o.n_text > 0;
         spec_time(s, 1 + o.n_text, 1, 1 + 0.3 * o.n_text, 0, 0);
     }
+    log_set_level(LOG_WARN);
+    dup2(err, STDERR_FILENO);
+    close(err);
+    rewind(log);
+    for (char line[256]; fgets(line, sizeof line, log);)
+        n_told += strstr(line, "drafts made decoding slower") != NULL;
+    fclose(log);
+    assert_int_equal(n_told, 1);
     assert_true(n_drafted >= 64); /* 64 in 320, 64 in 576, ... */
     if (n_drafted > 6 * 64) fail_msg("%d of %d rounds drafted", n_drafted, n_round);
 }
