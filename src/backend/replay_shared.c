@@ -1,5 +1,6 @@
 #include "backend/replay_shared.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,6 +252,24 @@ int replay_shared_find(struct replay_shared *s, struct replay_answer *a) {
     if (asks && !is_done) return rc; /* the thread frees it */
     *a = t->a;
     mem_free(t);
+    return rc;
+}
+
+int replay_shared_forget(const char *dir, struct err *e) {
+    char path[4096];
+    int n = snprintf(path, sizeof path, "%s/answers", dir), rc = 0;
+    if (n < 0 || n >= (int)sizeof path)
+        return err_set(e, CHIMERE_ELIMIT, "%s: the path is too long", dir);
+    const struct replay_shared s = {.p = {.dir = path}};
+    struct fs_folder *d = fs_open(path);
+    for (const char *name; d && !rc && (name = fs_next(d));) {
+        char file[4096];
+        bool is_answer = strlen(name) >= NAME_BYTES && !strncmp(name + NAME_BYTES - 4, ".ids", 4);
+        if (!is_answer || !path_of(&s, name, file)) continue;
+        if (fs_remove(file) && errno != ENOENT)
+            rc = err_set(e, CHIMERE_EIO, "%s: cannot be removed: %s", file, strerror(errno));
+    }
+    fs_close(d);
     return rc;
 }
 

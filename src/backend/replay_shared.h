@@ -45,5 +45,7 @@ void replay_shared_free(struct replay_shared *s); /* writes what is waiting */
 void replay_shared_put(struct replay_shared *s, const struct replay_answer *a);
 /* Sets ids (mem_free), n and think for scope and key, and returns 1; 0: there is none. CHIMERE_E*: nobody knows. */
 int replay_shared_find(struct replay_shared *s, struct replay_answer *a);
+/* Removes all answers of dir, the p.dir of servers: no file says whose answer it has. They only save time. */
+int replay_shared_forget(const char *dir, struct err *e);
 
 #endif

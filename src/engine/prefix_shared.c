@@ -307,6 +307,27 @@ int prefix_shared_save(struct prefix_shared *s, const struct prefix_shared_state
     return 0;
 }
 
+int prefix_shared_forget(const char *dir, uint64_t owner, uint64_t *n_gone, struct err *e) {
+    const struct prefix_shared s = {.dir = (char *)dir};
+    char path[4096];
+    int rc = 0;
+    struct fs_folder *d = fs_open(dir);
+    *n_gone = 0;
+    if (!d) return err_set(e, CHIMERE_EIO, "%s: cannot be read: %s", dir, strerror(errno));
+    for (const char *name; !rc && (name = fs_next(d));) {
+        char state[NAME_BYTES + 1];
+        snprintf(state, sizeof state, "%s", name); /* of a partial file, the name without its end */
+        bool partial = strlen(name) > NAME_BYTES && str_starts(name + NAME_BYTES, ".tmp.");
+        if ((strlen(name) != NAME_BYTES && !partial) || !is_state(state)) continue;
+        if (number_of(state + HEX + 1) != owner || !path_of(&s, name, path)) continue;
+        if (fs_remove(path) && errno != ENOENT)
+            rc = err_set(e, CHIMERE_EIO, "%s: cannot be removed: %s", path, strerror(errno));
+        else ++*n_gone;
+    }
+    fs_close(d);
+    return rc;
+}
+
 /* ---- start and end ---- */
 
 int prefix_shared_open(struct prefix_shared **out, struct lm *lm, const struct cache_params *c,

@@ -44,5 +44,8 @@ int prefix_shared_load(struct prefix_shared *s, const char *name, uint64_t scope
 /* Writes a state that is completely on the host, unless it exists, and sets *out. CHIMERE_ELIMIT: there is no room. */
 int prefix_shared_save(struct prefix_shared *s, const struct prefix_shared_state *x,
                        const struct checkpoint *m, struct prefix_shared_file *out, struct err *e);
+/* Removes all states of an owner, also those of other programs and leased ones, and sets *n_gone. Servers may be running;
+ * what they write later stays. */
+int prefix_shared_forget(const char *dir, uint64_t owner, uint64_t *n_gone, struct err *e);
 
 #endif

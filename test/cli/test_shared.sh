@@ -95,6 +95,36 @@ if LD_PRELOAD=$FAULT_FULL FAULT_COUNT=$work/count "$CHIMERE" --version >/dev/nul
     grep -q 'a state is not shared: .*No space left' logf || fail "a full volume is not named: $(cat logf)"
     [ -z "$(find full -name '*.seq*')" ] || fail "half a state was left: $(ls -l full)"
 fi
+# ---- what a key left there can be removed ----
+identity=key-$(printf 0123456789abcdef | sha256sum | cut -c1-16)
+mkdir -p both/answers
+touch both/answers/notes.txt "both/answers/$(printf %064d 1).ids"
+forget() { "$CHIMERE" night forget --user "$1" --states both --night-dir nights --db kept.db; }
+forget key-0000000000000000 | grep -q '^0 shared states removed$' || fail "states of nobody"
+n=$(states both)
+forget "$identity" >said
+grep -q '^[1-9][0-9]* shared states removed$' said || fail "forget: $(cat said)"
+[ "$(states both)" -lt "$n" ] && [ -z "$(find both -name '*.ids')" ] && [ -e both/answers/notes.txt ] || fail "left: $(find both)"
+forget "$identity" | grep -q '^0 shared states removed$' || fail "forgotten twice"
+
+# who asks without a key owns the states of this machine's addresses, in a store and in a shared folder
+kept() { python3 -c 'import sqlite3; print(sqlite3.connect("mine/chimere.db").execute("SELECT count(*) FROM states").fetchone()[0])'; }
+for shared in '' '--shared-states ours'; do
+    rm -f talkm.json
+    # shellcheck disable=SC2086  # two words or none
+    "$CHIMERE" serve -m nano --port 0 --no-odo --parallel 1 --no-speculate --state-dir mine $shared >servedm 2>logm &
+    pid=$!
+    pids+=("$pid")
+    for _ in $(seq 400); do grep -q 'listens on' servedm && break || sleep 0.05; done
+    ask m "$(sed -n 's/.*listens on \(http[^ ]*\) .*/\1/p' servedm)" 1 >/dev/null
+    [ -z "$shared" ] || settled ours 1
+    kill -TERM "$pid"
+    wait "$pid" || fail "a server ended badly: $(tail -3 logm)"
+done
+[ "$(kept)" -gt 0 ] || fail "no state was kept"
+"$CHIMERE" night forget --user local --states ours --night-dir nights --db mine/chimere.db >said
+[ "$(kept)" = 0 ] && [ "$(states ours)" = 0 ] || fail "left of who has no key: $(cat said; ls ours)"
+
 touch file
 refuses 1 'file' "$CHIMERE" serve -m nano --port 0 --no-odo -q --shared-states file
 echo "shared: continued after kill -9, equal in all bits"

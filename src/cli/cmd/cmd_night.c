@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "backend/replay_shared.h"
+#include "backend/request.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/os/fs.h"
@@ -18,6 +20,7 @@
 #include "cli/night_simulate.h"
 #include "cli/args/odo_args.h"
 #include "cli/args/price_args.h"
+#include "engine/prefix_shared.h"
 #include "eval/harness.h"
 #include "learn/data/export.h"
 #include "learn/forget.h"
@@ -80,6 +83,8 @@ const struct cfg_opt night_options[] = {
     {"user", 0, CFG_STR, "KEY[/NAME]", NULL, 0, 0, NULL,
      "forget: the name of an API key, or one user of it; local: who asked without a key; unknown: "
      "of answers from before users were recorded"},
+    {"states", 0, CFG_STR, "DIR", NULL, 0, 0, NULL,
+     "forget: also the states of the key's conversations in this folder of serve --shared-states"},
     {"form", 0, CFG_STR, "FORM", "sft", 0, 0, NULL,
      "export: sft (question and best answer), dpo (a better and a worse answer) or spin (an answer "
      "that a user accepted and one of the model's own)"},
@@ -588,8 +593,9 @@ static int person_of(struct store *s, const char *key, const char *user, struct 
     }
     int rc = store_key_list(s, find_key, w, e);
     if (rc < 0) return rc;
-    if (!rc && strlen(key) == AUTH_IDENTITY_BYTES - 1 && str_starts(key, "key-"))
-        memcpy(w->identity, key, AUTH_IDENTITY_BYTES);
+    bool is_identity = strlen(key) == strlen("key-") + 16 && str_starts(key, "key-") &&
+                       strspn(key + 4, "0123456789abcdef") == 16;
+    if (!rc && is_identity) snprintf(w->identity, sizeof w->identity, "%s", key);
     if (!*w->identity) {
         err_set(e, CHIMERE_ENOENT, "user: there is no key of the name %.64s", key);
         err_hint(e, "chimere key list names them; local is who asked without a key");
@@ -602,14 +608,38 @@ static int person_of(struct store *s, const char *key, const char *user, struct 
     return 0;
 }
 
-static int forget_person(struct store *s, struct nights *n, const struct store_person *p,
-                         struct err *e) {
+/* Owners of the states of who asks on this machine without a key. */
+static const char *const local_owners[] = {"127.0.0.1", "::1", ""};
+enum { N_LOCAL = sizeof local_owners / sizeof *local_owners };
+
+static uint64_t local_hash(int i) {
+    const struct request a = {.owner = (char *)local_owners[i]};
+    return request_owner_hash(&a);
+}
+
+static int forget_rows(struct store *s, struct store_person *p, struct store_forgotten *out,
+                       struct err *e) {
+    bool local = !strcmp(p->owner, MEMORY_LOCAL);
+    struct store_forgotten rows;
+    int rc = 0;
+    *out = (struct store_forgotten){.is_overwritten = true};
+    for (int i = 0; !rc && i < (local ? N_LOCAL : 1); i++) {
+        if (local) p->state_hash = local_hash(i);
+        rc = store_person_forget(s, p, &rows, e);
+        if (rc) break;
+        out->n_row += rows.n_row;
+        out->is_overwritten &= rows.is_overwritten;
+    }
+    return rc;
+}
+
+static int forget_person(struct store *s, struct nights *n, struct store_person *p, struct err *e) {
     struct store_forgotten rows;
     struct learn_forgotten learned;
     char owner[MEMORY_MAX_OWNER];
     if (*p->owner) memory_owner(p->owner, p->user, owner);
     else *owner = 0;
-    int rc = store_person_forget(s, p, &rows, e);
+    int rc = forget_rows(s, p, &rows, e);
     if (!rc) rc = learn_forget(n, owner, &learned, e);
     if (rc) return rc;
     printf("%lld rows, %zu documents of tables and %zu adapters forgotten; %zu nights changed\n",
@@ -618,6 +648,19 @@ static int forget_person(struct store *s, struct nights *n, const struct store_p
         puts("the store's files may hold the bytes until their space is used again: stop who reads "
              "the store and run this once more (a PostgreSQL server: VACUUM FULL)");
     return 0;
+}
+
+/* States name the key but not its users, so those of the whole key are removed. */
+static int forget_shared(const char *dir, const struct store_person *p, struct err *e) {
+    const struct request a = {.owner = (char *)p->owner};
+    bool local = !strcmp(p->owner, MEMORY_LOCAL);
+    uint64_t n = 0, all = 0;
+    int rc = 0;
+    for (int i = 0; !rc && i < (local ? N_LOCAL : 1); i++, all += n)
+        rc = prefix_shared_forget(dir, local ? local_hash(i) : request_owner_hash(&a), &n, e);
+    if (!rc) rc = replay_shared_forget(dir, e);
+    if (!rc) printf("%llu shared states removed\n", (unsigned long long)all);
+    return rc;
 }
 
 static int forget(const struct cfg *c, struct err *e) {
@@ -636,6 +679,8 @@ static int forget(const struct cfg *c, struct err *e) {
     if (!rc) rc = person_of(store, key, user && *user ? user : NULL, &wish, &person, e);
     if (!rc) rc = nights_open(&nights, cfg_str(c, "night-dir"), NIGHTS_RETURN, e);
     if (!rc) rc = forget_person(store, nights, &person, e);
+    const char *shared = cfg_str(c, "states");
+    if (!rc && shared && *person.owner) rc = forget_shared(shared, &person, e);
     nights_close(nights);
     store_close(store);
     return rc;
