@@ -75,7 +75,7 @@ static void linear_agrees(uint32_t type, int64_t n_in, int64_t n_out, int32_t n_
     dev->ops->linear(dev, &o, 1, x, x_stride, n_tok);
     settle(dev);
     bool step = is_step(type, n_in, n_out, n_tok);
-    double rounding = type_rounding(type);
+    double rounding = type_rounding(type, (size_t)(n_out * n_tok));
     if (step)
         check_near(y1, y0, n, 1e-5 + rounding, "linear %s [%ld, %ld] x %d", name, (long)n_out,
                    (long)n_in, n_tok);

@@ -40,8 +40,11 @@ static inline int64_t linear_n_in(const struct linear_case *c, uint32_t type) {
     return c->n_in[block == 1 ? 0 : block == 32 ? 1 : 2];
 }
 
-/* By how much products may differ from those of decoded rows: values of IQ6_K are rounded to integers. */
-static inline double type_rounding(uint32_t type) { return type == QUANT_IQ6_K ? 1e-2 : 0; }
+/* By how much n products may differ from those of decoded rows: values of IQ6_K are rounded to integers, and few products
+ * may all cancel. */
+static inline double type_rounding(uint32_t type, size_t n) {
+    return type != QUANT_IQ6_K ? 0 : n > 50 ? 1e-2 : 1e-1;
+}
 
 /* Several matrices that read the same rows in one call. */
 enum { LINEAR_GROUP = 4 };

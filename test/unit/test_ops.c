@@ -161,8 +161,9 @@ static void linear_agrees(struct dev *d, const char *name, uint32_t type, int64_
     check_status(d, name);
     const char *type_name = quant_traits(type)->name;
     /* CPU devices keep a row's float scale as f16 */
+    size_t n_made = (size_t)(n_out * n_tok);
     double near = quant_traits(type)->head_bytes == sizeof(float) ? 5e-4 : 1e-5;
-    check_near(y2, y1, n, near + type_rounding(type), "%s linear %s [%ld, %ld] x %d", name,
+    check_near(y2, y1, n, near + type_rounding(type, n_made), "%s linear %s [%ld, %ld] x %d", name,
                type_name, (long)n_out, (long)n_in, n_tok);
     if (n_out * n_tok > 50) /* few narrow outputs may all cancel */
         check_near(y2, y0, n, ref_is_quantised(type) ? 4e-2 : 1e-5,
