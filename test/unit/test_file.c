@@ -192,7 +192,7 @@ static bool is_resident(const unsigned char *at) {
 }
 
 static bool becomes_resident(const unsigned char *at) {
-    for (int i = 0; i < 2000 && !is_resident(at); i++) usleep(5000);
+    for (int i = 0; i < 1000 && !is_resident(at); i++) usleep(5000);
     return is_resident(at);
 }
 
@@ -213,6 +213,12 @@ static void parts_are_read_before_they_are_used(void **state) {
         return;
     }
     assert_int_equal(file_map(&m, in_dir("a"), &e), 0);
+    if (madvise((void *)(uintptr_t)m.data, 1, MADV_WILLNEED) || !becomes_resident(m.data)) {
+        puts("skip: reading ahead, this system ignores the advice"); /* such as qemu-user */
+        file_unmap(&m);
+        assert_int_equal(truncate(in_dir("a"), 0), 0);
+        return;
+    }
     const struct ahead_part parts[] = {{m.data + 1, FIRST - 1}, {m.data + FIRST, size - FIRST}};
     assert_false(is_resident(m.data + size - MORE));
     assert_int_equal(ahead_new(&a, parts, 2, &e), 0);
