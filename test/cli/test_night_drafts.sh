@@ -20,14 +20,14 @@ run=(run -m nano --db day.db -q -n 1 --steps drafts)
 
 # the store of one user knows all texts of the day already: the same contexts once more gain nothing
 long_day
-own_day "'key-0000000000000000001'"
+own_day "'key-0000000000000001'"
 night "${run[@]}" >one
 grep -q 'drafts .*refused: .* passes per token' one || fail "one user: $(cat one)"
 grep -q 'no gain that' one || fail "one user: $(cat one)"
 [ ! -e nights/live/drafts.bin ] || fail "contexts without a gain serve"
 
 # users who ask about the same things help each other, which their own stores cannot
-own_day "printf('key-%019d', id)"
+own_day "printf('key-%016d', id)"
 night "${run[@]}" >many
 grep -q 'drafts .*promoted: .* passes per token' many || fail "many users: $(cat many)"
 [ -s nights/live/drafts.bin ] || fail "what was promoted does not serve"
@@ -55,5 +55,5 @@ curl -sf -m 120 "$url/v1/chat/completions" -d '{"max_tokens":8,"messages":[{"rol
 stop_server
 
 # who taught them can be forgotten with them
-night forget --user key-0000000000000000001 --db day.db >gone
+night forget --user key-0000000000000001 --db day.db >gone
 [ ! -e nights/live/drafts.bin ] || fail "the contexts of a forgotten user serve: $(cat gone)"
