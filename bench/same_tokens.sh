@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# bench/same_tokens.sh LLAMA_DIR [MODEL [PROMPTS [TOKENS]]]: does llama.cpp go on greedily as we do?
+# bench/same_tokens.sh LLAMA_DIR [MODEL [PROMPTS [TOKENS [TIE]]]]: does llama.cpp go on greedily as we do?
 #
 # LLAMA_DIR: a source tree of llama.cpp with its libraries in build/bin. Each prompt is the question of an item
 # of eval/*.jsonl in the model's chat form. llama.cpp answers with TOKENS ids; our logits behind each of them must
-# have the next one as their largest. A tie, where our best and theirs are closer than 1 % of the range, ends a prompt's
+# have the next one as their largest. A tie, where our best and theirs are closer than TIE (0.01) of the range, ends a prompt's
 # comparison: behind it the texts differ. Ties have no bound: how many there are is the model's doing and that of 8-bit
 # activations, which both round, each with sums of its own order; bfloat16 has few. Any other difference is a failure.
 set -euo pipefail
@@ -16,9 +16,9 @@ trap 'rm -rf "$work"' EXIT
 cc -O1 -I"$llama/include" -I"$llama/ggml/include" bench/llama_tokens.c -o "$work/llama_tokens" \
     -L"$llama/build/bin" -lllama -lggml -lggml-base -Wl,-rpath,"$llama/build/bin"
 
-python3 - "$chimere" "$model" "$work/llama_tokens" "${3:-200}" "${4:-24}" <<'END'
+python3 - "$chimere" "$model" "$work/llama_tokens" "${3:-200}" "${4:-24}" "${5:-0.01}" <<'END'
 import array, glob, json, subprocess, sys
-chimere, model, llama, n_prompt, n_token = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
+chimere, model, llama, n_prompt, n_token, tie = *sys.argv[1:4], int(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6])
 skills = [[json.loads(line) for line in open(name)] for name in sorted(glob.glob("eval/*.jsonl"))]
 items = [skill[i] for i in range(max(map(len, skills))) for skill in skills if i < len(skill)][:n_prompt]
 def run(*args, **more):
@@ -44,7 +44,7 @@ for prompt, more in zip(prompts, theirs):
         if row.index(best) == want:
             compared += 1
             continue
-        end = "tie" if best - row[want] < 0.01 * (best - min(row)) else "other"
+        end = "tie" if best - row[want] < tie * (best - min(row)) else "other"
         if end == "other":
             print("prompt %d, token %d: llama.cpp takes %d, we %d by %.3f of the range" %
                   (len(prompt), i, want, row.index(best), (best - row[want]) / (best - min(row))))
