@@ -91,9 +91,10 @@ static int remove_rows(struct store *s, const struct store_person *p, int64_t *n
     if (!rc && *p->owner) rc = remove_documents(s, p, n, e);
     w.number = p->key_id;
     if (!rc && *p->owner) rc = change(s, requests, &w, n, e);
-    w.number = (int64_t)p->state_hash;
-    if (!rc && p->state_hash)
-        rc = change(s, p->state_is_a_scope ? states_of_scope : states_of_owner, &w, n, e);
+    for (int i = 0; !rc && i < p->n_state; i++) {
+        if (!(w.number = (int64_t)p->states[i])) continue;
+        rc = change(s, p->states_are_scopes ? states_of_scope : states_of_owner, &w, n, e);
+    }
     return rc;
 }
 

@@ -7,10 +7,11 @@
 struct store_person {
     /* view: "key-...", "local"; "": rows written before owners were recorded */
     const char *owner;
-    const char *user;      /* view: a user of the owner; NULL: all users */
-    int64_t key_id;        /* 0: no key */
-    uint64_t state_hash;   /* hash that identifies the saved states; 0: none */
-    bool state_is_a_scope; /* it is their scope; otherwise their owner */
+    const char *user;       /* view: a user of the owner; NULL: all users */
+    int64_t key_id;         /* 0: no key */
+    const uint64_t *states; /* view [n_state]: hashes that identify the saved states; 0: none */
+    int n_state;
+    bool states_are_scopes; /* they are their scopes; otherwise their owners */
 };
 
 struct store_forgotten {

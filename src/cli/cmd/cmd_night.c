@@ -565,11 +565,21 @@ static int playbook(const struct cfg *c, const struct nights *n, struct err *e) 
 
 /* ---- forgetting ---- */
 
+/* Owners of the states of who asks on this machine without a key. */
+static const char *const local_owners[] = {"127.0.0.1", "::1", ""};
+enum { N_LOCAL = sizeof local_owners / sizeof *local_owners };
+
 struct key_wish {
     const char *name; /* view */
     char identity[AUTH_IDENTITY_BYTES];
     int64_t id;
+    uint64_t states[N_LOCAL]; /* of struct store_person */
 };
+
+static uint64_t owner_hash(const char *owner) {
+    const struct request a = {.owner = (char *)owner};
+    return request_owner_hash(&a);
+}
 
 static int find_key(void *ud, const struct store_key *k) {
     struct key_wish *w = ud;
@@ -587,8 +597,11 @@ static int person_of(struct store *s, const char *key, const char *user, struct 
     *w = (struct key_wish){.name = key};
     *p = (struct store_person){.owner = w->identity, .user = user};
     bool local = !strcmp(key, MEMORY_LOCAL), unknown = !strcmp(key, "unknown");
+    p->states = w->states;
     if (local || unknown) {
         p->owner = local ? MEMORY_LOCAL : "";
+        p->n_state = local ? N_LOCAL : 0;
+        for (int i = 0; i < p->n_state; i++) w->states[i] = owner_hash(local_owners[i]);
         return 0;
     }
     int rc = store_key_list(s, find_key, w, e);
@@ -601,45 +614,21 @@ static int person_of(struct store *s, const char *key, const char *user, struct 
         err_hint(e, "chimere key list names them; local is who asked without a key");
         return CHIMERE_ENOENT;
     }
-    const struct request a = {.owner = w->identity};
     p->key_id = w->id;
-    p->state_is_a_scope = user != NULL;
-    p->state_hash = user ? request_scope(w->identity, user) : request_owner_hash(&a);
+    p->n_state = 1;
+    p->states_are_scopes = user != NULL;
+    w->states[0] = user ? request_scope(w->identity, user) : owner_hash(w->identity);
     return 0;
 }
 
-/* Owners of the states of who asks on this machine without a key. */
-static const char *const local_owners[] = {"127.0.0.1", "::1", ""};
-enum { N_LOCAL = sizeof local_owners / sizeof *local_owners };
-
-static uint64_t local_hash(int i) {
-    const struct request a = {.owner = (char *)local_owners[i]};
-    return request_owner_hash(&a);
-}
-
-static int forget_rows(struct store *s, struct store_person *p, struct store_forgotten *out,
-                       struct err *e) {
-    bool local = !strcmp(p->owner, MEMORY_LOCAL);
-    struct store_forgotten rows;
-    int rc = 0;
-    *out = (struct store_forgotten){.is_overwritten = true};
-    for (int i = 0; !rc && i < (local ? N_LOCAL : 1); i++) {
-        if (local) p->state_hash = local_hash(i);
-        rc = store_person_forget(s, p, &rows, e);
-        if (rc) break;
-        out->n_row += rows.n_row;
-        out->is_overwritten &= rows.is_overwritten;
-    }
-    return rc;
-}
-
-static int forget_person(struct store *s, struct nights *n, struct store_person *p, struct err *e) {
+static int forget_person(struct store *s, struct nights *n, const struct store_person *p,
+                         struct err *e) {
     struct store_forgotten rows;
     struct learn_forgotten learned;
     char owner[MEMORY_MAX_OWNER];
     if (*p->owner) memory_owner(p->owner, p->user, owner);
     else *owner = 0;
-    int rc = forget_rows(s, p, &rows, e);
+    int rc = store_person_forget(s, p, &rows, e);
     if (!rc) rc = learn_forget(n, owner, &learned, e);
     if (rc) return rc;
     printf("%lld rows, %zu documents of tables and %zu adapters forgotten; %zu nights changed\n",
@@ -652,12 +641,10 @@ static int forget_person(struct store *s, struct nights *n, struct store_person 
 
 /* States name the key but not its users, so those of the whole key are removed. */
 static int forget_shared(const char *dir, const struct store_person *p, struct err *e) {
-    const struct request a = {.owner = (char *)p->owner};
-    bool local = !strcmp(p->owner, MEMORY_LOCAL);
-    uint64_t n = 0, all = 0;
+    uint64_t key = owner_hash(p->owner), n = 0, all = 0;
     int rc = 0;
-    for (int i = 0; !rc && i < (local ? N_LOCAL : 1); i++, all += n)
-        rc = prefix_shared_forget(dir, local ? local_hash(i) : request_owner_hash(&a), &n, e);
+    for (int i = 0; !rc && i < p->n_state; i++, all += n)
+        rc = prefix_shared_forget(dir, p->states_are_scopes ? key : p->states[i], &n, e);
     if (!rc) rc = replay_shared_forget(dir, e);
     if (!rc) printf("%llu shared states removed\n", (unsigned long long)all);
     return rc;
@@ -680,7 +667,7 @@ static int forget(const struct cfg *c, struct err *e) {
     if (!rc) rc = nights_open(&nights, cfg_str(c, "night-dir"), NIGHTS_RETURN, e);
     if (!rc) rc = forget_person(store, nights, &person, e);
     const char *shared = cfg_str(c, "states");
-    if (!rc && shared && *person.owner) rc = forget_shared(shared, &person, e);
+    if (!rc && shared && person.n_state) rc = forget_shared(shared, &person, e);
     nights_close(nights);
     store_close(store);
     return rc;
