@@ -26,7 +26,7 @@ static const char magic[8] = "CHIMANS1";
 struct task {
     struct task *next;
     struct replay_answer a;
-    bool is_find, is_done, is_given_up; /* given up: nobody waits for it any more */
+    bool is_find, is_done, is_given_up; /* given up: its reader no longer waits */
     int rc;
 };
 
@@ -37,7 +37,7 @@ struct replay_shared {
     struct task *first, *last; /* owned; those that are looked for first */
     int n_waiting;
     bool quit;
-    int64_t rest_ns; /* nobody asks until then */
+    int64_t rest_ns; /* the folder is not asked until then */
     pthread_t thread;
     uint32_t n_written; /* by the thread alone */
     bool has_warned;    /* same */
@@ -52,6 +52,11 @@ static bool key_of(const struct replay_shared *s, const struct replay_answer *a,
         uint64_t form, scope, key[2];
     } in = {"chimere answer 1", s->p.form, a->scope, {a->key[0], a->key[1]}};
     return digest_of(&in, sizeof in, key);
+}
+
+static int folder_of(const char *dir, char path[4096], struct err *e) {
+    int n = snprintf(path, 4096, "%s/answers", dir);
+    return n > 0 && n < 4096 ? 0 : err_set(e, CHIMERE_ELIMIT, "%s: the path is too long", dir);
 }
 
 static bool path_of(const struct replay_shared *s, const char *name, char path[4096]) {
@@ -257,11 +262,9 @@ int replay_shared_find(struct replay_shared *s, struct replay_answer *a) {
 
 int replay_shared_forget(const char *dir, struct err *e) {
     char path[4096];
-    int n = snprintf(path, sizeof path, "%s/answers", dir), rc = 0;
-    if (n < 0 || n >= (int)sizeof path)
-        return err_set(e, CHIMERE_ELIMIT, "%s: the path is too long", dir);
+    int rc = folder_of(dir, path, e);
     const struct replay_shared s = {.p = {.dir = path}};
-    struct fs_folder *d = fs_open(path);
+    struct fs_folder *d = rc ? NULL : fs_open(path);
     for (const char *name; d && !rc && (name = fs_next(d));) {
         char file[4096];
         bool is_answer = strlen(name) >= NAME_BYTES && !strncmp(name + NAME_BYTES - 4, ".ids", 4);
@@ -279,9 +282,8 @@ int replay_shared_new(struct replay_shared **out, const struct replay_shared_par
                       struct err *e) {
     char dir[4096];
     *out = NULL;
-    int n = snprintf(dir, sizeof dir, "%s/answers", p->dir);
-    if (n < 0 || n >= (int)sizeof dir)
-        return err_set(e, CHIMERE_ELIMIT, "%s: the path is too long", p->dir);
+    int rc = folder_of(p->dir, dir, e);
+    if (rc) return rc;
     struct err why = {0};
     if (file_mkdirs(dir, &why)) log_warn("the tokens of answers are not shared: %s", why.text);
     struct replay_shared *s = mem_zalloc(sizeof *s);

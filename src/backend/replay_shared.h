@@ -2,8 +2,8 @@
  *
  * An answer is found by a SHA-256 over its scope and its message, so a scope cannot find the answers of another one. Most
  * answers need no file: their text alone gives their tokens. A thread of its own reads and writes; a reader waits at most
- * REPLAY_SHARED_WAIT_MS for it, and if that was not enough, nobody asks for REPLAY_SHARED_REST_MS. Files appear by rename
- * and have a checksum. The least recently used ones are removed. Any thread may call this. */
+ * REPLAY_SHARED_WAIT_MS for it. If that was not enough, the folder is not asked for REPLAY_SHARED_REST_MS. Files appear by
+ * rename and have a checksum. The least recently used ones are removed. Any thread may call this. */
 #ifndef CHIMERE_BACKEND_REPLAY_SHARED_H
 #define CHIMERE_BACKEND_REPLAY_SHARED_H
 
@@ -43,7 +43,7 @@ void replay_shared_free(struct replay_shared *s); /* writes what is waiting */
 
 /* Takes message and ids. If too many answers are waiting, it is dropped. */
 void replay_shared_put(struct replay_shared *s, const struct replay_answer *a);
-/* Sets ids (mem_free), n and think for scope and key, and returns 1; 0: there is none. CHIMERE_E*: nobody knows. */
+/* Sets ids (mem_free), n and think for scope and key, and returns 1; 0: there is none. CHIMERE_E*: unknown. */
 int replay_shared_find(struct replay_shared *s, struct replay_answer *a);
 /* Removes all answers of dir, the p.dir of servers: no file says whose answer it has. They only save time. */
 int replay_shared_forget(const char *dir, struct err *e);

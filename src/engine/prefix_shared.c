@@ -87,6 +87,11 @@ static bool is_state(const char *name) {
            str_ends(name, ".seq");
 }
 
+/* A state that is being written, or whose writer ended before. */
+static bool is_partial(const char *name) {
+    return strlen(name) > NAME_BYTES && str_starts(name + NAME_BYTES, ".tmp.");
+}
+
 static uint64_t number_of(const char *hex16) {
     char text[HEX + 1];
     memcpy(text, hex16, HEX);
@@ -232,7 +237,7 @@ static int list_files(const struct prefix_shared *s, int64_t now_ns, struct list
     int rc = 0;
     struct fs_folder *d = fs_open(s->dir);
     for (const char *name; d && !rc && (name = fs_next(d));) {
-        bool partial = strlen(name) > NAME_BYTES && str_starts(name + NAME_BYTES, ".tmp.");
+        bool partial = is_partial(name);
         if ((!partial && !is_state(name)) || !path_of(s, name, path)) continue;
         if (fs_lstat(path, &info) || !info.is_file) continue;
         if (!partial) rc = add_entry(l, name, &info);
@@ -317,8 +322,7 @@ int prefix_shared_forget(const char *dir, uint64_t owner, uint64_t *n_gone, stru
     for (const char *name; !rc && (name = fs_next(d));) {
         char state[NAME_BYTES + 1];
         snprintf(state, sizeof state, "%s", name); /* of a partial file, the name without its end */
-        bool partial = strlen(name) > NAME_BYTES && str_starts(name + NAME_BYTES, ".tmp.");
-        if ((strlen(name) != NAME_BYTES && !partial) || !is_state(state)) continue;
+        if ((!is_state(name) && !is_partial(name)) || !is_state(state)) continue;
         if (number_of(state + HEX + 1) != owner || !path_of(&s, name, path)) continue;
         if (fs_remove(path) && errno != ENOENT)
             rc = err_set(e, CHIMERE_EIO, "%s: cannot be removed: %s", path, strerror(errno));
