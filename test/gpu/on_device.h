@@ -91,7 +91,7 @@ static void shuffle_row(const struct weight *w, uint8_t *to) {
     }
 }
 
-/* Rows can be encoded, or any codes are finite numbers behind a scale of the row. */
+/* Rows can be encoded, or any codes are finite numbers after a scale of the row. */
 static bool can_make(uint32_t type) {
     return quant_traits(type)->encode || quant_traits(type)->head_bytes == sizeof(float);
 }

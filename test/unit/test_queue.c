@@ -211,7 +211,7 @@ static void no_job_is_taken_twice(void **state) {
         assert_int_equal(pthread_create(&taker[i], NULL, take_all, place), 0);
     for (int i = 0; i < N_TAKER; i++) pthread_join(taker[i], NULL);
     for (int i = 0; i < N_TAKEN; i++) assert_int_equal(n_of[i], 1);
-    /* a row that another transaction has locked is passed over: nobody waits for it */
+    /* a row that another transaction has locked is skipped without a wait */
     if (server_url()) {
         put(s, "held", 1);
         put(s, "free", 0);
@@ -234,7 +234,7 @@ struct place {
     struct store *store;
     struct jobs *jobs;
     _Atomic int n_run, n_drop;
-    _Atomic bool hold; /* work goes on until this is false, or it is cancelled */
+    _Atomic bool hold; /* work continues until this is false, or it is cancelled */
     struct jobs_kind kind;
 };
 struct parcel {
