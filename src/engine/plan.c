@@ -283,7 +283,7 @@ static void count(struct memory_plan *p, const struct blueprint *b) {
     p->cache_bytes_per_tok = p->cache_bytes / (uint64_t)g->n_ctx;
     uint64_t engine = engine_bytes(m, g) + drafter.cache + drafter.scratch;
     struct dev_need need = forward_need(m, g->n_ctx, g->n_batch);
-    p->scratch_bytes = forward_bytes(m, g->n_batch, g->n_seq) + drafter.scratch;
+    p->scratch_bytes = forward_bytes(m, g->n_batch, g->n_seq) + drafter.scratch + b->own_bytes;
     p->state_bytes =
         engine > p->cache_bytes + p->scratch_bytes ? engine - p->cache_bytes - p->scratch_bytes : 0;
     p->scratch_bytes += (uint64_t)(b->n_engine - 1) * forward_bytes(m, g->n_batch, g->n_seq);
@@ -519,6 +519,7 @@ int plan_make(struct memory_plan *out, const char *path, const struct plan_param
     b->foreign = p->is_foreign ? &foreign : NULL;
     b->part = p->part;
     b->rank = p->rank;
+    b->own_bytes = p->own_bytes;
     b->n_rank = p->n_rank;
     int rc = read_header(out, b, path, e);
     if (!rc) {

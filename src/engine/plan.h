@@ -35,6 +35,7 @@ struct plan_params {
     /* reserve n_ctx for every sequence; else for one sequence, plus what fits for the others */
     bool full_ctx;
     uint64_t budget_bytes;  /* host memory; 0: plan_available_bytes() minus a reserve */
+    uint64_t own_bytes;     /* that the caller takes in addition, where the activations are */
     struct dev *dev;        /* borrowed for the call; NULL: the processor */
     uint64_t vram_bytes;    /* the limit with which dev was opened; 0: none */
     struct layer_part part; /* the part of the model that is on dev */

@@ -30,7 +30,7 @@ struct blueprint {
     struct layer_part part;    /* of the layers; end 0: all layers */
     struct model_slice *slice; /* owned; NULL: whole layers */
     int32_t rank, n_rank, n_engine;
-    uint64_t weight_bytes, file_bytes;
+    uint64_t weight_bytes, file_bytes, own_bytes;
     /* For the processor. disk_bytes: all routed experts in its form; record_bytes: one expert per layer, likewise;
      * part_bytes: largest matrix of one expert in the file's form; least_pool: smallest pool, 0: all experts are in
      * memory. */

@@ -7,8 +7,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum { MAX_LOGIT_BYTES = 128 << 20 };
-
 struct windows {
     struct model *m;       /* borrowed */
     struct seq_pool *pool; /* owned, like the following members */
@@ -119,7 +117,7 @@ int windows_open(struct windows **out, struct model *m, int32_t longest,
     g->turn = p->turn;
     g->n_seq = p->n_seq < 1 ? 1 : p->n_seq > WINDOWS_MAX_SEQS ? WINDOWS_MAX_SEQS : p->n_seq;
     /* with a big vocabulary, use only as many rows as there is room for their logits */
-    int64_t n_batch = p->n_batch, room = MAX_LOGIT_BYTES / 4 / m->hp.n_vocab;
+    int64_t n_batch = p->n_batch, room = WINDOWS_LOGIT_BYTES / 4 / m->hp.n_vocab;
     if (n_batch > room) n_batch = room;
     g->chunk = (int32_t)(n_batch / g->n_seq);
     if (g->chunk > SCAN_GRID) g->chunk -= g->chunk % SCAN_GRID;

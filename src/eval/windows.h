@@ -39,6 +39,7 @@ struct windows_params {
 enum {
     WINDOWS_MAX_SEQS = 64,
     WINDOWS_MAX_TEXT = 1 << 30, /* bytes of a text */
+    WINDOWS_LOGIT_BYTES = 128 << 20, /* of one forward pass at most, unless one row takes more */
     WINDOWS_MIN_TOK = 8,        /* tokens of a window */
 };
 

@@ -45,6 +45,18 @@ for ram in 256M 280M 330M; do
     cmp -s all some || fail "--ram $ram: another answer"
 done
 
+# commands that measure texts place experts in the same way
+"$CHIMERE" logits -m m.gguf --tokens 5,6,7,8 --all -q >all
+"$CHIMERE" logits -m m.gguf --tokens 5,6,7,8 --all -q --ram 380M >some
+cmp -s all some || fail "logits with --ram 380M differ"
+"$CHIMERE" logits -m m.gguf --tokens 5,6,7,8 -q --ram 270M >some
+tail -c "$(stat -c %s some)" all | cmp -s - some || fail "logits with --ram 270M differ"
+"$CHIMERE" perplexity -m m.gguf -f text --ctx 64 --chunks 2 -q | grep -v scored >all
+"$CHIMERE" perplexity -m m.gguf -f text --ctx 64 --chunks 2 -q --ram 380M | grep -v scored >some
+cmp -s all some || fail "perplexity with --ram 380M: $(cat all some)"
+refuses 1 "does not fit" "$CHIMERE" perplexity -m m.gguf -f text --ctx 64 -q --ram 60M
+grep -q "8 sequences of 64 tokens need" err || fail "expected the context that is needed, got $(cat err)"
+
 # bench: hits and misses against the simulator, which reads the same stream; the first 128 tokens warm up
 "$CHIMERE" trace -m m.gguf --generate 256 --seed 3 -o stream >/dev/null
 "$CHIMERE" bench -m m.gguf --ram 270M --routing stream -p 0 -n 128 -r 1 --bandwidth 10 -q --json >got

@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "cli/args/hub_args.h"
 #include "engine/plan.h"
+#include "eval/windows.h"
 #include "format/quant.h"
 #include "kernels/device.h"
 
@@ -113,6 +114,23 @@ int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, str
     rc = open_model(c, path, *dev, where, m, e);
     if (rc) (*dev)->ops->close(*dev);
     return rc;
+}
+
+struct plan_params model_args_want(const struct cfg *c, int64_t n_ctx, int32_t n_seq,
+                                   int32_t n_batch) {
+    struct plan_params want = {.n_ctx = (n_ctx + KV_PAGE - 1) / KV_PAGE * KV_PAGE,
+                               .n_seq = n_seq,
+                               .full_ctx = true,
+                               .own_bytes = WINDOWS_LOGIT_BYTES};
+    engine_defaults(&want.engine);
+    want.engine.n_batch = n_batch;
+    want.engine.speculate = false;
+    want.engine.cache.ram_bytes = 0;
+    if (cfg_has(c, "cache-type-k")) {
+        want.engine.k_type = model_args_type(c, "cache-type-k");
+        want.engine.v_type = model_args_type(c, "cache-type-v");
+    }
+    return want;
 }
 
 int model_args_open_planned(const struct cfg *c, const struct plan_params *want,

@@ -27,9 +27,13 @@
     {"cache-type-v", 0, CFG_ENUM, "TYPE", "f16", 0, 0, "f32|f16|q8_0|q4_0", "type of cached values"}
 /* clang-format on */
 
-/* Opens the device and the model that the options name. On failure nothing remains open. */
+/* Opens the device and the model that the options name, with all weights in memory. On failure nothing remains open. */
 int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, struct err *e);
-/* Does the same, with experts placed by a memory plan for want. dev, vram_bytes and the two fields of n_cpu_moe
+/* What a command needs that evaluates n_seq texts of n_ctx tokens with logits of every position. Types of keys and
+ * values are taken from the options, if there are such. */
+struct plan_params model_args_want(const struct cfg *c, int64_t n_ctx, int32_t n_seq,
+                                   int32_t n_batch);
+/* Opens them with experts placed by a memory plan for want. dev, vram_bytes and the two fields of n_cpu_moe
  * are taken from the options. CHIMERE_ELIMIT, with the numbers, if it does not fit. */
 int model_args_open_planned(const struct cfg *c, const struct plan_params *want,
                             struct memory_plan *plan, struct dev **dev, struct model **m,

@@ -28,7 +28,7 @@ struct texts {
     size_t n_table;
 };
 
-enum { FIT, REPORT, CTX = 512 };
+enum { FIT, REPORT, CTX = 512, N_SEQ = 8, N_BATCH = 512 };
 
 static int by_value(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -107,8 +107,8 @@ static int measure(struct evaluation *x, struct texts texts[2], struct err *e) {
     int rc = 0;
     for (int i = 0; i < 2; i++)
         for (int half = 0; half < 2 && !rc; half++) {
-            const struct windows_params p = {.n_seq = 8,
-                                             .n_batch = 512,
+            const struct windows_params p = {.n_seq = N_SEQ,
+                                             .n_batch = N_BATCH,
                                              .k_type = model_args_type(x->c, "cache-type-k"),
                                              .v_type = model_args_type(x->c, "cache-type-v"),
                                              .what = cfg_bool(x->c, "quiet") ? NULL : what[i]};
@@ -197,7 +197,9 @@ int engram_eval(const struct cfg *c, struct err *e) {
             e, CHIMERE_EINVAL,
             "eval: expected text to measure: --in TEXT of the table's domain, --other TEXT");
     int rc = engram_args_table(c, cfg_pos(c, 1), path, sizeof path, e);
-    if (!rc) rc = model_args_open(c, &dev, &x.m, e);
+    struct memory_plan plan;
+    struct plan_params want = model_args_want(c, CTX, N_SEQ, N_BATCH);
+    if (!rc) rc = model_args_open_planned(c, &want, &plan, &dev, &x.m, e);
     if (rc) return rc;
     rc = vocab_load(&tok, x.m->gguf, e);
     if (!rc) rc = engram_table_open(&t, path, tok_hash(tok), tok_n_vocab(tok), e);

@@ -317,6 +317,8 @@ static void print_bits(const json_t *o) {
            real(o, "bits_per_byte"), real(o, "ppl"), whole(o, "n_tokens"), whole(o, "n_bytes"));
 }
 
+enum { TEXT_CTX = 2048 }; /* tokens of a window at most, if not given */
+
 static int text_bits(const struct cfg *c, struct err *e) {
     struct dev *dev = NULL;
     struct model *m = NULL;
@@ -326,12 +328,16 @@ static int text_bits(const struct cfg *c, struct err *e) {
     size_t n;
     int rc = file_read(cfg_str(c, "text"), WINDOWS_MAX_TEXT, &text, &n, e);
     if (rc) return rc;
-    rc = model_args_open(c, &dev, &m, e);
+    int32_t ctx = (int32_t)cfg_int(c, "ctx"), n_batch = (int32_t)cfg_int(c, "batch");
+    struct memory_plan plan;
+    struct plan_params want =
+        model_args_want(c, ctx ? ctx : TEXT_CTX, (int32_t)cfg_int(c, "parallel"),
+                        n_batch ? n_batch : PLAN_DEVICE_BATCH);
+    rc = model_args_open_planned(c, &want, &plan, &dev, &m, e);
     if (!rc) {
-        int32_t ctx = (int32_t)cfg_int(c, "ctx");
-        if (!ctx) ctx = m->hp.n_ctx_train < 2048 ? m->hp.n_ctx_train : 2048;
+        if (!ctx) ctx = m->hp.n_ctx_train < TEXT_CTX ? m->hp.n_ctx_train : TEXT_CTX;
         const struct windows_params p = {.n_seq = (int32_t)cfg_int(c, "parallel"),
-                                         .n_batch = plan_batch(dev, (int32_t)cfg_int(c, "batch")),
+                                         .n_batch = plan_batch(dev, n_batch),
                                          .k_type = model_args_type(c, "cache-type-k"),
                                          .v_type = model_args_type(c, "cache-type-v"),
                                          .what = cfg_bool(c, "quiet") ? NULL : "bits per byte"};

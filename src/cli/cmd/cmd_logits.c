@@ -107,7 +107,10 @@ int cmd_logits(int argc, char **argv) {
     const char *tokens = cfg_str(c, "tokens");
     int rc = tokens ? parse_ids(tokens, &ids, &n, &e)
                     : err_set(&e, CHIMERE_EINVAL, "--tokens is missing");
-    if (!rc) rc = model_args_open(c, &dev, &m, &e);
+    struct memory_plan plan;
+    struct plan_params want = model_args_want(c, n, 1, (int32_t)cfg_int(c, "batch"));
+    if (!cfg_bool(c, "all")) want.own_bytes = 0;
+    if (!rc) rc = model_args_open_planned(c, &want, &plan, &dev, &m, &e);
     if (!rc) {
         rc = m->hp.is_causal ? print_logits(m, c, ids, n, &e) : print_encoded(m, ids, n, &e);
         model_close(m);

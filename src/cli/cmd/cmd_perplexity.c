@@ -93,14 +93,13 @@ static void print_text(const struct perplexity *r, const struct windows_text *t,
     printf("same top token    %.3f%% +/- %.3f%%\n", 100 * r->kl.same_top, 100 * r->kl.same_top_se);
 }
 
-static int measure(const struct cfg *c, struct model *m, struct err *e) {
+static int measure(const struct cfg *c, struct model *m, const struct kl_base *base,
+                   struct err *e) {
     struct tok *tok = NULL;
-    struct kl_base *base = NULL;
     struct windows_text t = {.tokens = NULL};
     struct perplexity r;
     struct experts_kept kept = {0};
     int rc = vocab_load(&tok, m->gguf, e);
-    if (!rc && cfg_str(c, "kl-base")) rc = kl_base_open(&base, cfg_str(c, "kl-base"), e);
     if (!rc) rc = load_windows(c, tok, base, &t, e);
     int64_t start = clock_ns();
     if (!rc) {
@@ -124,7 +123,6 @@ static int measure(const struct cfg *c, struct model *m, struct err *e) {
         (cfg_bool(c, "json") ? print_json : print_text)(&r, &t, base != NULL, share, seconds);
     }
     windows_text_fini(&t);
-    kl_base_close(base);
     tok_free(tok);
     return rc;
 }
@@ -140,12 +138,19 @@ int cmd_perplexity(int argc, char **argv) {
     struct err e = {0};
     struct dev *dev = NULL;
     struct model *m = NULL;
-    int rc = model_args_open(c, &dev, &m, &e);
+    struct kl_base *base = NULL;
+    struct memory_plan plan;
+    int rc = cfg_str(c, "kl-base") ? kl_base_open(&base, cfg_str(c, "kl-base"), &e) : 0;
+    struct plan_params want =
+        model_args_want(c, base ? base->shape.ctx : cfg_int(c, "ctx"),
+                        (int32_t)cfg_int(c, "parallel"), (int32_t)cfg_int(c, "batch"));
+    if (!rc) rc = model_args_open_planned(c, &want, &plan, &dev, &m, &e);
     if (!rc) {
-        rc = measure(c, m, &e);
+        rc = measure(c, m, base, &e);
         model_close(m);
         dev->ops->close(dev);
     }
+    kl_base_close(base);
     cfg_free(c);
     return rc ? cli_fail(&e) : 0;
 }
