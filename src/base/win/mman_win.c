@@ -10,6 +10,10 @@
 void *mmap(void *at, size_t n, int access, int kind, int fd, off_t offset) {
     (void)at;
     void *p;
+    if (kind & MAP_FIXED) { /* a view of a file cannot be replaced in part */
+        errno = EINVAL;
+        return MAP_FAILED;
+    }
     if (kind & MAP_ANONYMOUS) {
         p = VirtualAlloc(NULL, n, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
     } else {

@@ -11,6 +11,7 @@ enum {
     MAP_SHARED = 1,
     MAP_PRIVATE = 2,
     MAP_ANONYMOUS = 4,
+    MAP_FIXED = 8, /* refused */
     MADV_DONTNEED = 4,
     MADV_WILLNEED = 3,
     MADV_HUGEPAGE = 14,
