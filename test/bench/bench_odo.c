@@ -57,7 +57,7 @@ struct bench {
     _Atomic int64_t n_token; /* generated, of all items */
 };
 
-static void die(const char *what, const struct err *e) {
+static _Noreturn void die(const char *what, const struct err *e) {
     fprintf(stderr, "bench_odo: %s: %s\n", what, e->text);
     exit(1);
 }

@@ -42,7 +42,7 @@ static const struct kind {
       "#include <stdio.h>\n\nint main(void) {\n    for (int i = 0; i < 10; i++) {\n"}},
 };
 
-static void fail(const struct err *e) {
+static _Noreturn void fail(const struct err *e) {
     fprintf(stderr, "bench_siblings: %s\n", e->text);
     exit(1);
 }

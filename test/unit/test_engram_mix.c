@@ -234,7 +234,7 @@ static void done(struct engine_job *j) { (void)j; }
 
 static struct engine *new_engine(bool speculate, int n_draft) {
     struct engine_params p;
-    struct engine *g;
+    struct engine *g = NULL;
     struct lm *lm;
     struct err e = {0};
     engine_defaults(&p);

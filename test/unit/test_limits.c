@@ -89,14 +89,14 @@ static void administration_needs_the_role(void **state) {
     (void)state;
     rig_open(&r, NULL, 0, (struct serve_params){.keys = keys}, 4);
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        assert_int_equal(status_of(get(&r, paths[i], ALICE + 19)), 403);
-        assert_int_equal(status_of(get(&r, paths[i], ADMIN + 19)), 200);
+        assert_int_equal(status_of(get(&r, paths[i], &ALICE[19])), 403);
+        assert_int_equal(status_of(get(&r, paths[i], &ADMIN[19])), 200);
         assert_int_equal(status_of(get(&r, paths[i], NULL)), 401);
     }
     assert_int_equal(status_of(post_as(&r, "/models/load", ALICE, "{\"model\":\"x\"}")), 403);
     assert_int_equal(status_of(post_as(&r, "/models/unload", ALICE, "{\"model\":\"x\"}")), 403);
     assert_int_not_equal(status_of(post_as(&r, "/models/load", ADMIN, "{\"model\":\"x\"}")), 403);
-    assert_int_equal(status_of(get(&r, "/v1/models", ALICE + 19)), 200);
+    assert_int_equal(status_of(get(&r, "/v1/models", &ALICE[19])), 200);
     rig_close(&r);
     rig_open(&r, NULL, 0, (struct serve_params){0}, 4); /* no keys: this machine administers */
     assert_int_equal(status_of(get(&r, "/metrics", NULL)), 200);
@@ -120,7 +120,7 @@ static void metrics_may_be_open(void **state) {
     /* the rig has 65536 positions, in pages of 64 */
     assert_non_null(strstr(text, "block_size=\"64\",num_gpu_blocks=\"1024\"} 1\n"));
     assert_int_equal(status_of(get(&r, "/v1/status", NULL)), 401);
-    assert_int_equal(status_of(get(&r, "/v1/status", ALICE + 19)), 403);
+    assert_int_equal(status_of(get(&r, "/v1/status", &ALICE[19])), 403);
     rig_close(&r);
     rig_open(&r, NULL, 0, (struct serve_params){0}, 4);
     assert_null(strstr(get(&r, "/metrics", NULL), "vllm:"));

@@ -59,10 +59,10 @@ static bool once(void *ud) {
 static void answers_are_judged_once(void **state) {
     (void)state;
     struct dev *dev;
-    struct model *m;
-    struct tok *tok;
-    struct reward *r;
-    struct store *s;
+    struct model *m = NULL;
+    struct tok *tok = NULL;
+    struct reward *r = NULL;
+    struct store *s = NULL;
     struct err e = {0};
     char path[64], db[64];
     snprintf(path, sizeof path, "%s/prm.gguf", scratch);
@@ -144,7 +144,7 @@ static void a_grade_is_a_mean(void **state) {
     (void)state;
     struct script script;
     struct gguf *g;
-    struct tok *tok;
+    struct tok *tok = NULL;
     struct err e = {0};
     char path[64];
     double grade;

@@ -456,7 +456,7 @@ static int32_t agreed_drafts(int32_t seen, int32_t *n_asked) {
     enum { N = 256 };
     struct engine_params p;
     struct lm *lm;
-    struct seq *q;
+    struct seq *q = NULL;
     struct err e = {0};
     int32_t n_hit = 0, draft = -1;
     const float *logits;

@@ -42,8 +42,8 @@ static void make_files(void) {
 static void logits_of(struct model *m, float out[N_VOCAB]) {
     struct err e = {0};
     struct seq_pool *pool;
-    struct forward *f;
-    struct seq *s;
+    struct forward *f = NULL;
+    struct seq *s = NULL;
     int32_t tokens[N_TOK];
     const float *logits;
     for (int32_t i = 0; i < N_TOK; i++) tokens[i] = 7 * i + 3;
@@ -65,7 +65,7 @@ static void rows_in_two_parts(void **state) {
     static float before[N_VOCAB], want[N_VOCAB], got[N_VOCAB];
     struct err e = {0};
     struct dev *dev;
-    struct model *m, *other;
+    struct model *m = NULL, *other = NULL;
     struct swap *s;
     make_files();
     if (cpu_open(&dev, 1, CPU_ISA_BEST, &e) || model_open(&m, source, dev, true, &e) ||

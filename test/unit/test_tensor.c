@@ -444,7 +444,7 @@ static int32_t pass_state(const char *model, int32_t n, const char *from, const 
                           float *out) {
     struct sliced s;
     struct seq *q;
-    struct checkpoint *m;
+    struct checkpoint *m = NULL;
     struct err e = {0};
     const char extra[] = "tokens";
     int32_t tokens[N_STATE + N_DEFER + N_MORE];
@@ -479,8 +479,8 @@ static int32_t pass_state(const char *model, int32_t n, const char *from, const 
 }
 
 static void assert_same_files(const char *a, const char *b) {
-    char *x, *y;
-    size_t n_x, n_y;
+    char *x, *y = NULL;
+    size_t n_x, n_y = 0;
     struct err e = {0};
     if (file_read(a, 1 << 28, &x, &n_x, &e) || file_read(b, 1 << 28, &y, &n_y, &e))
         fail_msg("%s", e.text);

@@ -56,7 +56,7 @@ static struct tok *load(const char *name) {
     size_t n;
     char *data = unpack(name, &n);
     struct gguf *g;
-    struct tok *t;
+    struct tok *t = NULL;
     struct err e = {0};
     if (gguf_open_memory(&g, data, n, name, &e) || vocab_load(&t, g, &e)) fail_msg("%s", e.text);
     gguf_close(g); /* the tokenizer must not need it */

@@ -250,7 +250,7 @@ static void every_rule_trains_an_adapter(void **state) {
     (void)state;
     char path[64];
     struct dev *dev;
-    struct model *m;
+    struct model *m = NULL;
     struct err e = {0};
     snprintf(path, sizeof path, "%s/tiny.gguf", scratch);
     if (tiny_prm_write(path, "<step>", "fine", &e) || cpu_open(&dev, 1, CPU_ISA_BEST, &e) ||
