@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # One store for several servers: the store's suite over PostgreSQL, copies there and back, servers that share keys, a
-# database that goes away and comes back.
+# database that goes away and comes back, and one whose volume is full.
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -84,9 +84,42 @@ becomes 200 "$two"
 carol=$("$CHIMERE" key add carol --store "$url" 2>/dev/null)
 for _ in $(seq 600); do [ "$(ask "$two" "$carol")" = 200 ] && break || sleep 0.1; done
 [ "$(ask "$two" "$carol")" = 200 ] || fail "a key that was added later is refused: $(cat body)"
-kill "${pids[@]}"
-for pid in "${pids[@]}"; do wait "$pid" || fail "a server ended badly: $(cat log1 log2)"; done
-pids=()
+ended() {
+    kill "${pids[@]}"
+    for pid in "${pids[@]}"; do wait "$pid" || fail "a server ended badly: $(cat log*)"; done
+    pids=()
+}
+ended
+
+# ---- a volume of the database is full, and has room again: every request is recorded once ----
+mkdir small
+if mount -t tmpfs -o "size=32m,mode=700,uid=$(stat -c %u db)" tmpfs small 2>err; then
+    trap 'kill "${pids[@]}" 2>/dev/null || true; cluster stop -m immediate || true; wait; umount "$work/small"; rm -rf "$work"' EXIT
+    whole=$url
+    "$bin/psql" -qAtc "CREATE TABLESPACE small LOCATION '$work/small'" -c 'CREATE DATABASE small TABLESPACE small' "$whole"
+    url="postgres://chimere@/small?host=$work/db"
+    start 3 >url3
+    three=$(cat url3)
+    dd if=/dev/zero of=small/filler bs=64k status=none 2>err && fail "32 MiB are not full"
+    asked=0
+    for _ in $(seq 300); do
+        [ "$(curl -sS -m 60 -o body -w '%{http_code}' "$three/v1/completions" -d '{"prompt":"x","max_tokens":1}')" = 200 ] ||
+            fail "answers need room in the database: $(cat body)"
+        asked=$((asked + 1))
+        [ "$(ready "$three")" = 200 ] || break
+    done
+    becomes 503 "$three"
+    grep -q 'store full' body || fail "no reason: $(cat body)"
+    grep -q 'recording waits: .*No space left on device' log3 || fail "no sentence: $(cat log3)"
+    rm small/filler
+    becomes 200 "$three"
+    ended
+    n=$("$bin/psql" -Atc "SELECT count(*) FROM requests WHERE api = '/v1/completions' AND status = 200" "$url")
+    [ "$n" = "$asked" ] || fail "$asked requests, $n records"
+    url=$whole
+else
+    echo "postgres: no full volume: mount: $(cat err)"
+fi
 
 # ---- everything that was answered is recorded once, also while the database was away; and back into a file ----
 "$CHIMERE" store copy "$url" back.db >said || fail "copy back: $(cat said)"
@@ -98,4 +131,4 @@ assert keys == ["alice", "bob", "carol"], keys
 n, ok = db.execute("SELECT count(*), sum(status = 200) FROM requests WHERE api = '/v1/completions'").fetchone()
 assert n == ok and n >= 7, (n, ok)
 END
-echo "postgres: suite, copies, shared keys, a restart of the database"
+echo "postgres: suite, copies, shared keys, a restart of the database, a full volume"
