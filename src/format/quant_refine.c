@@ -1,15 +1,22 @@
 /* quant_refine.c: see quant_refine.h.
  *
  * With g = C e, changing the values of a unit's weights by d changes e C e by d C d - 2 d g. For a single weight k the
- * best value is the one nearest to y + g / C[k, k]. In a unit of several weights, the values are f b: proportional to
- * an entry b of a code book. So the change is a polynomial in b whose terms are tabulated, and every code is tried. g
- * is updated incrementally: a change costs one pass over a row of C. Codes of iq4_kss are bound by parity in groups of
- * four, so one changes if its parity stays, and two change together. */
+ * best value is the one nearest to y + g / C[k, k]; it is searched only if g is beyond the bounds within which the
+ * current one is nearest. In a unit of several weights, the values are f b: proportional to an entry b of a code book.
+ * The codes tried there are those whose entries are nearest to the current one. g is updated incrementally: a change
+ * costs one pass over a row of C. Codes of iq4_kss are bound by parity in groups of four, so one changes if its parity
+ * stays, and two change together.
+ *
+ * Loops over rows of C have no sums across elements, so wider instructions give the same bits. */
 #include "format/quant_refine.h"
 
+#include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/os/features.h"
+#include "base/thread.h"
 #include "format/quant.h"
 #include "format/quant_code.h"
 #include "format/quant_ik.h"
@@ -20,14 +27,20 @@ enum {
     ROUNDS = 6,          /* over both parts, each with a sweep */
     MAX_BYTES = 320 + 8, /* 256 weights in any type here, plus a row's scale */
     MAX_UNIT = 8,
-    WORD = 4,  /* codes that share their parity */
-    REACH = 2, /* steps by which a code of a word changes */
+    WORD = 4,    /* codes that share their parity */
+    REACH = 2,   /* steps by which a code of a word changes */
+    N_NEAR = 48, /* codes tried for a unit of several weights */
 };
 
-/* Values of a unit of n weights for each code, and the pairwise products of the values. */
+typedef float v4 __attribute__((vector_size(16)));
+
+/* What the codes of a part mean whose units have several weights. Made once, from a block that is always the same. */
 struct book {
-    int n, n_code;
-    float *values; /* owned [n + n (n + 1) / 2, n_code]; NULL for single weights */
+    int n, n_code, wide; /* weights per unit; codes; n, at least 4 */
+    float values[QUANT_CODE_MAX *
+                 MAX_UNIT]; /* [n_code, wide]: of a unit, up to a factor per weight */
+    uint16_t near[QUANT_CODE_MAX][N_NEAR]; /* codes by the distance of their values */
+    const struct quant_part *_Atomic part; /* NULL: not made yet */
 };
 
 struct refine {
@@ -38,9 +51,12 @@ struct refine {
     int n;          /* current number of weights, at most BLOCK */
     bool even;      /* words of four codes have even parity */
     float *points;  /* owned [BLOCK, n_code]: value of each single weight for each code */
-    struct book book[QUANT_CODE_PARTS];
+    const struct book *book[QUANT_CODE_PARTS]; /* views; NULL for single weights */
+    int n_bit;                                 /* of a single weight's code */
+    uint8_t *bits;          /* owned [n_bit, MAX_BYTES]: where bit i of the codes is in `row` */
     uint8_t row[MAX_BYTES]; /* the row's scale, then the current blocks */
     float y[BLOCK], e[BLOCK], g[BLOCK];
+    float low[BLOCK], high[BLOCK]; /* of g, within which a single weight's code is the best */
 };
 
 static uint8_t *block_of(struct refine *r, int element) {
@@ -53,14 +69,50 @@ static double dot(const float *a, const float *b, int n) {
     return sum;
 }
 
-/* out = C e; always whole rows of C, so that the loop has a fixed length. */
+/* ---- rows of C ---- */
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE void add_row(float *g, const float *row, float d) {
+    for (int j = 0; j < BLOCK; j++) g[j] += d * row[j];
+}
+
+INLINE void add_rows(float *g, const float *c, const float *e, int n) {
+    for (int k = 0; k < n; k++) add_row(g, c + (size_t)k * BLOCK, e[k]);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void add_rows_wide(float *g, const float *c, const float *e,
+                                                          int n) {
+    add_rows(g, c, e, n);
+}
+
+/* -1: not known yet. Every thread finds the same. */
+static bool has_wide(void) {
+    static _Atomic int known = -1;
+    int v = atomic_load_explicit(&known, memory_order_relaxed);
+    if (v >= 0) return v;
+    v = features_has("avx2");
+    atomic_store_explicit(&known, v, memory_order_relaxed);
+    return v;
+}
+#endif
+
+/* g += C e over n rows; always whole rows of C, so that the loop has a fixed length. */
+static void add(float *g, const float *c, const float *e, int n) {
+#if defined(__x86_64__)
+    if (has_wide()) {
+        add_rows_wide(g, c, e, n);
+        return;
+    }
+#endif
+    add_rows(g, c, e, n);
+}
+
+/* out = C e */
 static void multiply(const float *c, const float *e, int n, float *out) {
     memset(out, 0, BLOCK * sizeof *out);
-    for (int k = 0; k < n; k++) {
-        float v = e[k];
-        const float *row = c + (size_t)k * BLOCK;
-        for (int j = 0; j < BLOCK; j++) out[j] += v * row[j];
-    }
+    add(out, c, e, n);
 }
 
 static double measure(struct refine *r) {
@@ -72,19 +124,35 @@ static double measure(struct refine *r) {
 
 /* Increases the value of weight k by d. */
 static void move(struct refine *r, int k, float d) {
-    const float *row = r->c + (size_t)k * BLOCK;
+    const float back = -d;
     r->y[k] += d;
-    for (int j = 0; j < BLOCK; j++) r->g[j] -= d * row[j];
+    add(r->g, r->c + (size_t)k * BLOCK, &back, 1);
 }
 
-static void fill_points(struct refine *r, const struct quant_part *p, int n_code) {
-    uint8_t kept[MAX_BYTES];
+/* ---- single weights ---- */
+
+/* Marks where the codes of single weights are stored, bit by bit. */
+static void fill_bits(struct refine *r, const struct quant_part *p) {
+    int per_block = (int)r->t->block_elements;
+    memset(r->row, 0, sizeof r->row);
+    for (int i = 0; i < r->n_bit; i++) {
+        for (int k = 0; k < BLOCK; k++) quant_code_write(p, block_of(r, k), k % per_block, 1u << i);
+        memcpy(r->bits + i * MAX_BYTES, r->row, MAX_BYTES);
+    }
+}
+
+static void fill_points(struct refine *r, int n_code) {
+    uint8_t kept[MAX_BYTES], rest[MAX_BYTES];
     float y[BLOCK];
-    int per_block = (int)r->t->block_elements / p->n, n_unit = r->n / p->n;
     memcpy(kept, r->row, sizeof kept);
+    memcpy(rest, r->row, sizeof rest);
+    for (int i = 0; i < r->n_bit; i++)
+        for (int at = 0; at < MAX_BYTES; at++) rest[at] &= (uint8_t)~r->bits[i * MAX_BYTES + at];
     for (int c = 0; c < n_code; c++) {
-        for (int u = 0; u < n_unit; u++)
-            quant_code_write(p, block_of(r, u * p->n), u % per_block, (uint32_t)c);
+        memcpy(r->row, rest, sizeof rest);
+        for (int i = 0; i < r->n_bit; i++)
+            for (int at = 0; at < MAX_BYTES && c >> i & 1; at++)
+                r->row[at] |= r->bits[i * MAX_BYTES + at];
         r->t->decode(r->row, y, (size_t)r->n);
         for (int k = 0; k < r->n; k++) r->points[(size_t)k * (size_t)n_code + (size_t)c] = y[k];
     }
@@ -92,6 +160,19 @@ static void fill_points(struct refine *r, const struct quant_part *p, int n_code
 }
 
 static float distance(float a, float b) { return a < b ? b - a : a - b; }
+
+/* Sets the bounds of g beyond which the code before or after `now` is better: values ascend or descend with it. */
+static void set_bounds(struct refine *r, int k, int n_code, uint32_t now) {
+    const float *p = r->points + (size_t)k * (size_t)n_code;
+    float half = .5f * r->c[(size_t)k * BLOCK + (size_t)k];
+    float before = now ? half * (p[now - 1] - r->y[k]) : 0,
+          after = (int)now + 1 < n_code ? half * (p[now + 1] - r->y[k]) : 0;
+    bool descends = before > 0 || after < 0;
+    if (!now) before = descends ? INFINITY : -INFINITY;
+    if ((int)now + 1 == n_code) after = descends ? -INFINITY : INFINITY;
+    r->low[k] = descends ? after : before;
+    r->high[k] = descends ? before : after;
+}
 
 /* Values ascend or descend with the code, so the nearest is found stepwise. */
 static uint32_t best_single(const struct refine *r, int k, int n_code, uint32_t now) {
@@ -110,70 +191,103 @@ static uint32_t best_single(const struct refine *r, int k, int n_code, uint32_t 
     return best;
 }
 
-static float *term(const struct book *b, int i) {
-    return b->values + (size_t)i * (size_t)b->n_code;
-}
-
-/* Tries every code of a unit of several weights from k on. Terms: each value, then products of values i <= j. */
-static uint32_t best_vector(const struct refine *r, const struct book *b, int k, uint32_t now) {
-    float factor[MAX_UNIT] = {0}, own[MAX_UNIT] = {0}, score[QUANT_CODE_MAX] = {0};
-    float linear[MAX_UNIT] = {0}, square[MAX_UNIT * (MAX_UNIT + 1) / 2] = {0};
-    int n_square = 0;
-    for (int j = 0; j < b->n; j++) {
-        own[j] = term(b, j)[now];
-        if (!(own[j] < 0) && !(own[j] > 0)) return now;
-        factor[j] = r->y[k + j] / own[j];
-        linear[j] = -2 * factor[j] * r->g[k + j];
-    }
-    for (int j = 0; j < b->n; j++)
-        for (int i = 0; i <= j; i++) {
-            float c = r->c[(size_t)(k + j) * BLOCK + (size_t)(k + i)] * factor[i] * factor[j];
-            square[n_square++] = i == j ? c : 2 * c;
-            linear[j] -= 2 * c * own[i];
-            if (i != j) linear[i] -= 2 * c * own[j];
-        }
-    for (int t = 0; t < b->n + n_square; t++) {
-        float by = t < b->n ? linear[t] : square[t - b->n];
-        const float *x = term(b, t);
-        for (int c = 0; c < b->n_code; c++) score[c] += by * x[c];
-    }
-    uint32_t best = now;
-    float least = score[now] - 1e-6f * (score[now] < 0 ? -score[now] : score[now]);
-    for (int c = 0; c < b->n_code; c++)
-        if (score[c] < least) {
-            least = score[c];
-            best = (uint32_t)c;
-        }
-    return best;
-}
-
-static void move_unit(struct refine *r, int part, int k, uint32_t from, uint32_t to) {
-    const struct book *b = &r->book[part];
-    for (int j = 0; j < b->n; j++) {
-        float d;
-        if (b->n == 1) d = r->points[(size_t)k * (size_t)b->n_code + to] - r->y[k];
-        else d = r->y[k + j] * (term(b, j)[to] / term(b, j)[from] - 1);
-        if (d < 0 || d > 0) move(r, k + j, d);
-    }
-}
-
-static bool sweep(struct refine *r, int part) {
+static bool sweep_singles(struct refine *r, int part) {
     const struct quant_part *p = &r->code->part[part];
-    int per_block = (int)r->t->block_elements / p->n, n_code = r->book[part].n_code;
+    int per_block = (int)r->t->block_elements, n_code = 1 << r->n_bit;
     bool changed = false;
-    for (int u = 0; u < r->n / p->n; u++) {
-        int k = u * p->n;
+    for (int k = 0; k < r->n; k++) {
+        if (r->g[k] >= r->low[k] && r->g[k] <= r->high[k]) continue;
         uint8_t *block = block_of(r, k);
-        uint32_t now = quant_code_read(p, block, u % per_block);
-        uint32_t best =
-            p->n == 1 ? best_single(r, k, n_code, now) : best_vector(r, &r->book[part], k, now);
+        uint32_t now = quant_code_read(p, block, k % per_block),
+                 best = best_single(r, k, n_code, now);
         if (best == now) continue;
-        quant_code_write(p, block, u % per_block, best);
-        move_unit(r, part, k, now, best);
+        quant_code_write(p, block, k % per_block, best);
+        move(r, k, r->points[(size_t)k * (size_t)n_code + best] - r->y[k]);
+        set_bounds(r, k, n_code, best);
         changed = true;
     }
     return changed;
 }
+
+/* ---- units of several weights ---- */
+
+INLINE v4 v4_load(const float *p) {
+    v4 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* d C d - 2 d g for a unit of n = 4 h weights; c: [n, n]. */
+INLINE float change_of(const float *c, const float *g2, const v4 *d, int h) {
+    v4 sum = {0};
+    for (int i = 0; i < h; i++) {
+        v4 s = -v4_load(g2 + 4 * i);
+        for (int j = 0; j < 4 * h; j++) s += v4_load(c + j * 4 * h + 4 * i) * d[j / 4][j % 4];
+        sum += s * d[i];
+    }
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+}
+
+INLINE uint32_t best_near(const struct book *b, const float *c, const float *g2,
+                          const float *factor, uint32_t now, int h) {
+    v4 own[2] = {{0}}, f[2] = {{0}}, d[2];
+    uint32_t best = now;
+    float least = 0;
+    for (int i = 0; i < h; i++) {
+        own[i] = v4_load(b->values + (size_t)now * 4 * (size_t)h + 4 * i);
+        f[i] = v4_load(factor + 4 * i);
+    }
+    for (int k = 0; k < N_NEAR && k < b->n_code; k++) {
+        uint32_t code = b->near[now][k];
+        for (int i = 0; i < h; i++)
+            d[i] = f[i] * (v4_load(b->values + (size_t)code * 4 * (size_t)h + 4 * i) - own[i]);
+        float change = change_of(c, g2, d, h);
+        if (!(change < least)) continue;
+        least = change;
+        best = code;
+    }
+    return best;
+}
+
+/* Tries the codes nearest to that of a unit from weight k on; a pair is a unit of four whose others stay. */
+static uint32_t best_vector(const struct refine *r, const struct book *b, int k, uint32_t now) {
+    float factor[MAX_UNIT] = {0}, c[MAX_UNIT * MAX_UNIT] = {0}, g2[MAX_UNIT] = {0};
+    int wide = b->wide;
+    for (int j = 0; j < b->n; j++) {
+        factor[j] = r->y[k + j] / b->values[(size_t)now * (size_t)wide + (size_t)j];
+        g2[j] = 2 * r->g[k + j];
+        for (int i = 0; i < b->n; i++)
+            c[j * wide + i] = r->c[(size_t)(k + j) * BLOCK + (size_t)(k + i)];
+    }
+    return wide == 4 ? best_near(b, c, g2, factor, now, 1) : best_near(b, c, g2, factor, now, 2);
+}
+
+static void move_unit(struct refine *r, const struct book *b, int k, uint32_t from, uint32_t to) {
+    for (int j = 0; j < b->n; j++) {
+        float was = b->values[from * (size_t)b->wide + (size_t)j],
+              is = b->values[to * (size_t)b->wide + (size_t)j], d = r->y[k + j] * (is / was - 1);
+        if (d < 0 || d > 0) move(r, k + j, d);
+    }
+}
+
+static bool sweep_units(struct refine *r, int part) {
+    const struct quant_part *p = &r->code->part[part];
+    int per_block = (int)r->t->block_elements / p->n;
+    bool changed = false;
+    for (int u = 0; u < r->n / p->n; u++) {
+        int k = u * p->n;
+        uint8_t *block = block_of(r, k);
+        uint32_t now = quant_code_read(p, block, u % per_block),
+                 best = best_vector(r, r->book[part], k, now);
+        if (best == now) continue;
+        quant_code_write(p, block, u % per_block, best);
+        move_unit(r, r->book[part], k, now, best);
+        changed = true;
+    }
+    return changed;
+}
+
+/* ---- words of iq4_kss ---- */
 
 struct pair { /* weights of a word and their codes; the same weight twice: one change */
     int k[2];
@@ -243,9 +357,16 @@ static bool sweep_words(struct refine *r) {
 static bool refine_part(struct refine *r, int part, int n_sweep) {
     const struct quant_part *p = &r->code->part[part];
     if (!p->n) return false;
-    if (p->n == 1) fill_points(r, p, r->book[part].n_code);
-    int i = 0;
-    while (i < n_sweep && (r->even ? sweep_words(r) : sweep(r, part))) i++;
+    int i = 0, n_code = 1 << r->n_bit;
+    if (p->n == 1) fill_points(r, n_code);
+    for (int k = 0; k < r->n && p->n == 1; k++) {
+        int per_block = (int)r->t->block_elements;
+        set_bounds(r, k, n_code, quant_code_read(p, block_of(r, k), k % per_block));
+    }
+    while (i < n_sweep && (r->even     ? sweep_words(r)
+                           : p->n == 1 ? sweep_singles(r, part)
+                                       : sweep_units(r, part)))
+        i++;
     return i > 0;
 }
 
@@ -259,7 +380,8 @@ static void refine_block(struct refine *r, uint8_t *blocks, size_t n_bytes) {
         changed |= refine_part(r, 1, 1);
         if (!changed) break;
     }
-    if (measure(r) < before) memcpy(blocks, r->row + r->t->head_bytes, n_bytes);
+    for (int k = 0; k < r->n; k++) r->e[k] = r->x[k] - r->y[k];
+    if (dot(r->e, r->g, r->n) < before) memcpy(blocks, r->row + r->t->head_bytes, n_bytes);
 }
 
 static void refine_words(struct refine *r, uint8_t *block) {
@@ -269,55 +391,83 @@ static void refine_words(struct refine *r, uint8_t *block) {
     quant_ik_kss_close(ks, block);
 }
 
-/* Reads the code book of a part from a unit with nonzero weights; returns false if the block has none. */
-static bool fill_book(struct refine *r, int part, const uint8_t *block) {
-    const struct quant_part *p = &r->code->part[part];
-    struct book *b = &r->book[part];
-    int k = 0, at = b->n;
-    r->n = (int)r->t->block_elements;
-    memcpy(r->row + r->t->head_bytes, block, r->t->block_bytes);
-    r->t->decode(r->row, r->y, (size_t)r->n);
-    while (k < r->n && !(r->y[k] < 0) && !(r->y[k] > 0)) k += p->n;
-    if (k == r->n) return false;
+/* ---- code books ---- */
+
+/* Distances count each weight's values relative to its largest, so that they depend on the codes alone. */
+static void list_near(struct book *b) {
+    float most[MAX_UNIT] = {0};
+    for (int c = 0; c < b->n_code; c++)
+        for (int j = 0; j < b->n; j++) most[j] = fmaxf(most[j], fabsf(b->values[c * b->wide + j]));
     for (int c = 0; c < b->n_code; c++) {
-        quant_code_write(p, r->row + r->t->head_bytes, k / p->n, (uint32_t)c);
-        r->t->decode(r->row, r->y, (size_t)r->n);
-        for (int j = 0; j < b->n; j++) term(b, j)[c] = r->y[k + j];
+        float least[N_NEAR];
+        int count = 0;
+        for (int o = 0; o < b->n_code; o++) {
+            float sum = 0;
+            for (int j = 0; j < b->n; j++) {
+                float d = (b->values[c * b->wide + j] - b->values[o * b->wide + j]) / most[j];
+                sum += d * d;
+            }
+            if (o == c || (count == N_NEAR && sum >= least[N_NEAR - 1])) continue;
+            int at = count < N_NEAR ? count++ : N_NEAR - 1;
+            for (; at > 0 && least[at - 1] > sum; at--) {
+                least[at] = least[at - 1];
+                b->near[c][at] = b->near[c][at - 1];
+            }
+            least[at] = sum;
+            b->near[c][at] = (uint16_t)o;
+        }
     }
-    for (int j = 0; j < b->n; j++)
-        for (int i = 0; i <= j; i++, at++)
-            for (int c = 0; c < b->n_code; c++) term(b, at)[c] = term(b, i)[c] * term(b, j)[c];
-    return true;
 }
 
-static bool fill_books(struct refine *r, const uint8_t *blocks, size_t n_block) {
-    bool ok = true;
-    for (int part = 0; part < QUANT_CODE_PARTS && ok; part++) {
-        if (r->book[part].n < 2) continue;
-        ok = false;
-        for (size_t i = 0; i < n_block && !ok; i++)
-            ok = fill_book(r, part, blocks + i * r->t->block_bytes);
+/* Decodes every code of the first unit of a block without zeros. */
+static void make_book(struct book *b, uint32_t type, const struct quant_part *p) {
+    const struct quant_traits *t = quant_traits(type);
+    uint8_t row[MAX_BYTES];
+    float x[BLOCK], w[BLOCK], y[BLOCK];
+    for (int i = 0; i < BLOCK; i++) {
+        x[i] = 1 + .125f * (float)(i % 8);
+        w[i] = 1;
     }
-    return ok;
+    b->n = p->n;
+    b->wide = p->n < 4 ? 4 : p->n;
+    b->n_code = quant_code_count(p);
+    t->encode(x, row, BLOCK, w);
+    for (int c = 0; c < b->n_code; c++) {
+        quant_code_write(p, row + t->head_bytes, 0, (uint32_t)c);
+        t->decode(row, y, BLOCK);
+        memcpy(b->values + c * b->wide, y, (size_t)b->n * sizeof *y);
+    }
+    list_near(b);
 }
 
-static bool allocate(struct refine *r) {
-    int most = 0;
+static const struct book *book_of(uint32_t type, const struct quant_part *p) {
+    static struct book books[10]; /* the parts of quant_code.c with units of several weights */
+    static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+    struct book *b = books;
+    const struct quant_part *own;
+    while ((own = atomic_load_explicit(&b->part, memory_order_acquire)) && own != p) b++;
+    if (own) return b;
+    pthread_mutex_lock(&making);
+    while ((own = atomic_load_explicit(&b->part, memory_order_relaxed)) && own != p) b++;
+    if (!own) make_book(b, type, p);
+    atomic_store_explicit(&b->part, p, memory_order_release);
+    pthread_mutex_unlock(&making);
+    return b;
+}
+
+static bool prepare(struct refine *r, uint32_t type) {
     bool ok = true;
     for (int i = 0; i < QUANT_CODE_PARTS; i++) {
         const struct quant_part *p = &r->code->part[i];
-        struct book *b = &r->book[i];
-        if (!p->n) continue;
-        b->n = p->n;
-        b->n_code = quant_code_count(p);
-        if (p->n == 1 && b->n_code > most) most = b->n_code;
-        if (p->n == 1) continue;
-        size_t n_term = (size_t)(p->n + p->n * (p->n + 1) / 2);
-        b->values = mem_alloc_array(n_term * (size_t)b->n_code, sizeof *b->values);
-        ok &= b->values != NULL;
+        if (p->n > 1) r->book[i] = book_of(type, p);
+        if (p->n != 1) continue;
+        r->n_bit = p->field[0].bits + p->field[1].bits;
+        r->bits = mem_alloc_array((size_t)r->n_bit, MAX_BYTES);
+        r->points = mem_alloc_array((size_t)BLOCK << r->n_bit, sizeof *r->points);
+        ok = r->bits && r->points;
+        if (ok) fill_bits(r, p);
     }
-    r->points = mem_alloc_array((size_t)most * BLOCK, sizeof *r->points);
-    return ok && r->points;
+    return ok;
 }
 
 static bool refine_row(uint32_t type, const float *src, uint8_t *dst, size_t n,
@@ -330,11 +480,10 @@ static bool refine_row(uint32_t type, const float *src, uint8_t *dst, size_t n,
     r->t = quant_traits(as);
     r->code = quant_code(as);
     r->even = even;
-    memcpy(r->row, dst, r->t->head_bytes);
     uint8_t *blocks = dst + r->t->head_bytes;
-    bool ok = allocate(r);
-    bool is_zero = ok && !fill_books(r, blocks, n / r->t->block_elements);
-    for (size_t i = 0; ok && !is_zero && i < n; i += BLOCK) {
+    bool ok = prepare(r, as);
+    memcpy(r->row, dst, r->t->head_bytes);
+    for (size_t i = 0; ok && i < n; i += BLOCK) {
         r->n = n - i < BLOCK ? (int)(n - i) : BLOCK;
         r->x = src + i;
         r->c = correlation + i * BLOCK;
@@ -343,7 +492,7 @@ static bool refine_row(uint32_t type, const float *src, uint8_t *dst, size_t n,
             refine_block(r, blocks + i / r->t->block_elements * r->t->block_bytes,
                          (size_t)r->n / r->t->block_elements * r->t->block_bytes);
     }
-    for (int i = 0; i < QUANT_CODE_PARTS; i++) mem_free(r->book[i].values);
+    mem_free(r->bits);
     mem_free(r->points);
     mem_free(r);
     return ok;
