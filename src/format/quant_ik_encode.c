@@ -2,9 +2,10 @@
  *
  * For each group and each of its two tables, scan scales for the best weighted fit. Choose the scale of the block (or
  * of the row) of which integer multiples come nearest to these. Choose each group's table and integer by exact error.
- * Fit the scale again to the result. A row scale is stored as an f32 that is exact in half precision, so that repacked
- * products are lossless. Trellis types would need a search over 65,536 vectors per 8 weights, minutes per gigabyte;
- * they are not encoded here. */
+ * Fit the scale again to the result, and choose integers again. Always four lanes, so the result is the same on every
+ * machine. A row scale is stored as an f32 that is exact in half precision, so that repacked products are lossless.
+ * Trellis types would need a search over 65,536 vectors per 8 weights, minutes per gigabyte; they are not encoded
+ * here. */
 #include <math.h>
 
 #include "base/mem.h"
@@ -12,13 +13,27 @@
 #include "format/quant_impl.h"
 #include "format/quant_search.h"
 
-enum { MAX_LEVEL = 64 };
+enum {
+    MAX_LEVEL = 64,
+    FEW = 8,     /* levels up to which comparing with every bound is faster than cells */
+    N_CELL = 128 /* of two units each, from -128 on: narrower than any two levels are apart */
+};
+
+typedef float v4 __attribute__((vector_size(16)));
+typedef int32_t v4i __attribute__((vector_size(16)));
+
+/* In a cell there is at most one bound; below it, the nearest level is one value, above it another one. */
+struct cell {
+    float bound, below, above;
+};
 
 /* Values of a code book and the midpoints between them, per table. */
 struct book {
     int n, n_table;
     bool is_pairs; /* a code encodes two weights: quant_ik_pairs */
     float value[2][MAX_LEVEL], bound[2][MAX_LEVEL];
+    struct cell cell[2][N_CELL]; /* if n > FEW */
+    float pair[2][32];           /* if is_pairs: first and second weights */
 };
 
 struct form {
@@ -34,6 +49,17 @@ struct group {              /* being encoded */
 };
 
 /* ---- nearest codes ---- */
+
+static void fill_cells(struct book *b, int table) {
+    for (int i = 0, at = 0; i < N_CELL; i++) {
+        float end = 2 * (float)(i + 1) - 128;
+        struct cell *c = &b->cell[table][i];
+        bool has_bound = at + 1 < b->n && b->bound[table][at] < end;
+        *c = (struct cell){has_bound ? b->bound[table][at] : INFINITY, b->value[table][at], 0};
+        at += has_bound;
+        c->above = b->value[table][at];
+    }
+}
 
 static void fill_book(struct book *b, uint32_t type) {
     const int8_t *values = quant_ik_4;
@@ -71,7 +97,10 @@ static void fill_book(struct book *b, uint32_t type) {
             b->value[t][i] = values ? (float)values[b->n * t + i] : quant_ik_6(i, t);
         for (int i = 0; i + 1 < b->n; i++)
             b->bound[t][i] = (b->value[t][i] + b->value[t][i + 1]) / 2;
+        if (b->n > FEW) fill_cells(b, t);
     }
+    for (int i = 0; i < 32 && b->is_pairs; i++)
+        for (int k = 0; k < 2; k++) b->pair[k][i] = (float)quant_ik_pairs[i][k];
 }
 
 static int nearest_code(const struct book *b, int table, float v) {
@@ -84,64 +113,111 @@ static int nearest_code(const struct book *b, int table, float v) {
     return low;
 }
 
-static int nearest_pair(const float *v, const float *w) {
-    int best = 0;
-    float least = INFINITY;
-    for (int k = 0; k < 32; k++) {
-        float a = v[0] - (float)quant_ik_pairs[k][0], c = v[1] - (float)quant_ik_pairs[k][1];
-        float cost = w[0] * a * a + w[1] * c * c;
-        if (cost < least) {
-            least = cost;
-            best = k;
-        }
-    }
-    return best;
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE v4 v4_load(const float *p) {
+    v4 v;
+    memcpy(&v, p, sizeof v);
+    return v;
 }
 
-/* Sums over a group for x ~ q / inverse: wxq, wqq. */
-static void sums_of(const struct book *b, int table, const float *x, const float *w, int n,
-                    float inverse, float *wxq, float *wqq) {
-    *wxq = *wqq = 0;
-    for (int i = 0; i < n; i++) {
-        float q;
+INLINE float v4_sum(v4 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+INLINE v4 v4_choose(v4i mask, v4 a, v4 b) { return (v4)((mask & (v4i)a) | (~mask & (v4i)b)); }
+
+/* Costs are not negative. A pair's number replaces their lowest bits, so the minimum needs no branches. */
+static int nearest_pair(const struct book *b, const float *v, const float *w) {
+    v4i least = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX}, number = {0, 1, 2, 3};
+    for (int k = 0; k < 32; k += 4, number += 4) {
+        v4 a = v4_load(b->pair[0] + k) - v[0], c = v4_load(b->pair[1] + k) - v[1];
+        v4 cost = a * a * w[0] + c * c * w[1];
+        v4i bits = ((v4i)cost & ~31) | number, less = bits < least;
+        least = (less & bits) | (~less & least);
+    }
+    int32_t best = least[0];
+    for (int i = 1; i < 4; i++) best = least[i] < best ? least[i] : best;
+    return best & 31;
+}
+
+/* The levels nearest to four values. */
+INLINE v4 nearest_few(const struct book *b, int table, v4 v, int n) {
+    v4 q = (v4){0} + b->value[table][0];
+    for (int k = 0; k + 1 < n; k++) {
+        v4i above = v > b->bound[table][k];
+        q += (v4)(above & (v4i)((v4){0} + (b->value[table][k + 1] - b->value[table][k])));
+    }
+    return q;
+}
+
+INLINE v4 nearest_many(const struct book *b, int table, v4 v) {
+    v4 at = (v + 128.0f) * 0.5f, last = (v4){0} + (float)(N_CELL - 1);
+    at = v4_choose(at > 0.0f, at, (v4){0});
+    at = v4_choose(at < last, at, last);
+    v4 q;
+    for (int i = 0; i < 4; i++) {
+        const struct cell *c = &b->cell[table][(int)at[i]];
+        q[i] = v[i] > c->bound ? c->above : c->below;
+    }
+    return q;
+}
+
+struct sums { /* over a group for x ~ q / inverse */
+    float wxq, wqq;
+};
+
+INLINE struct sums sums_with(const struct book *b, int table, const float *x, const float *w, int n,
+                             float inverse, int n_level) {
+    v4 wxq = {0}, wqq = {0};
+    for (int i = 0; i < n; i += 4) {
+        v4 vx = v4_load(x + i), vw = v4_load(w + i), v = vx * inverse, q;
         if (b->is_pairs) {
-            float v[2] = {x[i & ~1] * inverse, x[i | 1] * inverse};
-            q = (float)quant_ik_pairs[nearest_pair(v, w + (i & ~1))][i & 1];
+            float t[4] = {v[0], v[1], v[2], v[3]};
+            int first = nearest_pair(b, t, w + i), second = nearest_pair(b, t + 2, w + i + 2);
+            q = (v4){b->pair[0][first], b->pair[1][first], b->pair[0][second], b->pair[1][second]};
         } else {
-            q = b->value[table][nearest_code(b, table, x[i] * inverse)];
+            q = n_level > FEW ? nearest_many(b, table, v) : nearest_few(b, table, v, n_level);
         }
-        *wxq += w[i] * x[i] * q;
-        *wqq += w[i] * q * q;
+        v4 wq = vw * q;
+        wxq += wq * vx;
+        wqq += wq * q;
     }
+    return (struct sums){v4_sum(wxq), v4_sum(wqq)};
 }
 
-static void fit_group(const struct book *b, int table, const float *x, const float *w, int n,
+static struct sums sums_of(const struct book *b, int table, const float *x, const float *w, int n,
+                           float inverse) {
+    if (b->n == 4) return sums_with(b, table, x, w, n, inverse, 4);
+    if (b->n == 8) return sums_with(b, table, x, w, n, inverse, 8);
+    return sums_with(b, table, x, w, n, inverse, MAX_LEVEL);
+}
+
+/* With fixed codes the error is sum w x x - wxq^2 / wqq at scale wxq / wqq, so the second term is maximized. */
+static bool take_better(struct group *g, int table, float *gain, struct sums s) {
+    if (!(s.wqq > 0) || !(s.wxq * s.wxq > *gain * s.wqq)) return false;
+    *gain = s.wxq * s.wxq / s.wqq;
+    g->ideal[table] = s.wxq / s.wqq;
+    g->wqq[table] = s.wqq;
+    return true;
+}
+
+static void fit_group(const struct book *b, const float *x, const float *w, int n,
                       struct group *g) {
-    float top = 0, best = 0;
+    enum { SCAN = 8, AGAIN = 3 };
+    /* of the range, to which the largest element is mapped: many levels need a finer scan */
+    float first = b->n > 16 ? .8f : .55f, step = b->n > 16 ? .05f : .1f, top = 0;
     for (int i = 0; i < n; i++)
         if (fabsf(x[i]) > fabsf(top)) top = x[i];
-    g->ideal[table] = 0;
-    g->wqq[table] = 1;
-    if (fabsf(top) < 1e-15f) return;
-    int n_scan = b->is_pairs ? 9 : 14;
-    for (int side = 0; side < 2; side++)
-        for (int k = 0; k < n_scan; k++) {
-            float end =
-                b->value[table][side ? b->n - 1 : 0] * (.55f + .8f * (float)k / (float)n_scan);
-            float wxq, wqq;
-            sums_of(b, table, x, w, n, end / top, &wxq, &wqq);
-            if (!(wqq > 0) || !(wxq * wxq > best * wqq)) continue;
-            best = wxq * wxq / wqq;
-            g->ideal[table] = wxq / wqq;
-            g->wqq[table] = wqq;
+    for (int table = 0; table < b->n_table; table++) {
+        float gain = 0;
+        g->ideal[table] = 0;
+        g->wqq[table] = 1;
+        if (fabsf(top) < 1e-15f) continue;
+        for (int k = 0; k < 2 * SCAN; k++) {
+            float end = b->value[table][k % 2 ? b->n - 1 : 0] * (first + step * (float)(k / 2));
+            take_better(g, table, &gain, sums_of(b, table, x, w, n, end / top));
         }
-    for (int k = 0; k < 3 && fabsf(g->ideal[table]) > 1e-20f; k++) {
-        float wxq, wqq;
-        sums_of(b, table, x, w, n, 1 / g->ideal[table], &wxq, &wqq);
-        if (!(wqq > 0) || !(wxq * wxq > best * wqq)) return;
-        best = wxq * wxq / wqq;
-        g->ideal[table] = wxq / wqq;
-        g->wqq[table] = wqq;
+        for (int k = 0; k < AGAIN && fabsf(g->ideal[table]) > 1e-20f; k++)
+            if (!take_better(g, table, &gain, sums_of(b, table, x, w, n, 1 / g->ideal[table])))
+                break;
     }
 }
 
@@ -176,37 +252,41 @@ static float choose_d(const struct form *f, const struct group *g, int n) {
     return best;
 }
 
-static float error_at(const struct book *b, int table, const float *x, const float *w, int n,
-                      float scale, float *wxq, float *wqq) {
-    float inverse = fabsf(scale) > 1e-20f ? 1 / scale : 0, wxx = 0;
-    sums_of(b, table, x, w, n, inverse, wxq, wqq);
-    for (int i = 0; i < n; i++) wxx += w[i] * x[i] * x[i];
-    return wxx - 2 * scale * *wxq + scale * scale * *wqq;
+/* The integer nearest to the ideal scale, and the one on its other side. */
+static void integers_at(const struct form *f, float ideal, float d, int k[2]) {
+    float ratio = d != 0 ? ideal / d : 0;
+    k[0] = scale_index(f, ratio);
+    k[1] = scale_value(f, k[0]) < ratio ? k[0] + 1 : k[0] - 1;
 }
 
-/* Chooses table and integer of each group by exact error at d; returns the d that fits the result best. */
+/* Chooses table and integer of each group by exact error at d (`again`: the integer alone); returns the d that fits
+ * the result best. */
 static float settle(const struct form *f, const struct book *b, const float *x, const float *w,
-                    struct group *g, int n, float d) {
+                    struct group *g, int n, float d, bool again) {
     double num = 0, den = 0;
     for (int i = 0; i < n; i++, x += f->group, w += f->group) {
-        float least = INFINITY, won_xq = 0, won_qq = 0;
-        for (int t = 0; t < b->n_table; t++) {
-            int middle = scale_index(f, d != 0 ? g[i].ideal[t] / d : 0);
-            for (int k = middle - 1; k <= middle + 1; k++) {
-                float wxq, wqq;
-                if (k < 0 || k >= f->n_scale) continue;
-                float e = error_at(b, t, x, w, f->group, d * scale_value(f, k), &wxq, &wqq);
+        float least = INFINITY;
+        struct sums won = {0, 0};
+        int first = again ? g[i].table : 0, last = again ? g[i].table : b->n_table - 1;
+        for (int t = first; t <= last; t++) {
+            int k[2];
+            integers_at(f, g[i].ideal[t], d, k);
+            for (int j = 0; j < 2; j++) {
+                if (k[j] < 0 || k[j] >= f->n_scale) continue;
+                float scale = d * scale_value(f, k[j]);
+                struct sums s =
+                    sums_of(b, t, x, w, f->group, fabsf(scale) > 1e-20f ? 1 / scale : 0);
+                float e = scale * (scale * s.wqq - 2 * s.wxq); /* without the constant w x x */
                 if (!(e < least)) continue;
                 least = e;
-                g[i].scale = k;
+                g[i].scale = k[j];
                 g[i].table = t;
-                won_xq = wxq;
-                won_qq = wqq;
+                won = s;
             }
         }
         float s = scale_value(f, g[i].scale);
-        num += (double)(won_xq * s);
-        den += (double)(won_qq * s * s);
+        num += (double)(won.wxq * s);
+        den += (double)(won.wqq * s * s);
     }
     return den > 0 ? quant_f16_to_f32(quant_search_f16((float)(num / den))) : d;
 }
@@ -247,7 +327,7 @@ static void make_codes(const struct form *f, const struct book *b, const float *
     for (int i = 0; i < f->group; i++) {
         float v[2] = {x[i] * inverse, i + 1 < f->group ? x[i + 1] * inverse : 0};
         if (!b->is_pairs) codes[i] = (uint8_t)nearest_code(b, g->table, v[0]);
-        else if (i % 2 == 0) codes[i] = (uint8_t)nearest_pair(v, w + i);
+        else if (i % 2 == 0) codes[i] = (uint8_t)nearest_pair(b, v, w + i);
     }
     if (f->even) make_even(b, g->table, x, w, scale, codes);
 }
@@ -373,15 +453,15 @@ static float fit_span(const struct form *f, const struct book *b, const float *x
                       struct group *g, int n_group) {
     for (int i = 0; i < n_group; i++) {
         const float *at = x + i * f->group, *of = w + i * f->group;
-        for (int t = 0; t < b->n_table; t++) fit_group(b, t, at, of, f->group, &g[i]);
+        fit_group(b, at, of, f->group, &g[i]);
     }
     float d = choose_d(f, g, n_group);
     for (int k = 0; k < 3; k++) {
-        float next = settle(f, b, x, w, g, n_group, d);
-        if (next == d || next == 0) break;
+        float next = settle(f, b, x, w, g, n_group, d, k > 0);
+        if (next == d || next == 0) return d;
         d = next;
     }
-    settle(f, b, x, w, g, n_group, d);
+    settle(f, b, x, w, g, n_group, d, true);
     return d;
 }
 
