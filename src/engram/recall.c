@@ -33,7 +33,8 @@ struct word {
 };
 
 struct sentence {
-    struct slice s; /* view of the text */
+    struct slice s;     /* view of the text */
+    struct slice asked; /* view of the text: the question that s answers; empty: none */
     float score;
 };
 
@@ -43,7 +44,7 @@ struct gathering {
     int n_word;
     struct buf text; /* the sentences found */
     struct {
-        size_t at, n;
+        size_t at, n, n_asked; /* a question of n_asked bytes, and the sentence */
     } spans[MAX_SENTENCES];
     int n_span;
     struct engram_recall *r;
@@ -93,19 +94,40 @@ static bool stands_in(struct slice s, struct slice anchor) {
     return false;
 }
 
-static void add_sentence(struct gathering *g, struct slice s, struct slice anchor) {
+static struct slice trim(struct slice s) {
     while (s.n && isspace((unsigned char)s.p[0])) s.p++, s.n--;
     while (s.n && isspace((unsigned char)s.p[s.n - 1])) s.n--;
-    /* tables of answers also contain their questions, which share most words with another question about the same */
-    if (s.n && s.p[s.n - 1] == '?') return;
-    if (s.n > 1000 || !stands_in(s, anchor)) return;
+    return s;
+}
+
+static void add_sentence(struct gathering *g, struct slice asked, struct slice s) {
+    size_t at = g->text.n, n = asked.n + s.n;
+    if (!s.n || n > 1000 || g->n_span == MAX_SENTENCES) return;
+    if (buf_put(&g->text, asked.p, asked.n) || buf_put(&g->text, s.p, s.n)) return;
     for (int i = 0; i < g->n_span; i++)
-        if (g->spans[i].n == s.n && memcmp(g->text.p + g->spans[i].at, s.p, s.n) == 0) return;
-    if (g->n_span == MAX_SENTENCES) return;
-    size_t at = g->text.n;
-    if (buf_put(&g->text, s.p, s.n)) return;
+        if (g->spans[i].n == n && memcmp(g->text.p + g->spans[i].at, g->text.p + at, n) == 0) {
+            buf_cut(&g->text, at);
+            return;
+        }
     g->spans[g->n_span].at = at;
-    g->spans[g->n_span++].n = s.n;
+    g->spans[g->n_span].n_asked = asked.n;
+    g->spans[g->n_span++].n = n;
+}
+
+/* Adds the sentences that name the anchor. Tables of answers also contain their questions. A question shares most words
+ * with another question about the same, but its words do not begin an answer: the sentence after it does, which need not
+ * repeat the name. */
+static void add_sentences(struct gathering *g, struct slice text, struct slice anchor) {
+    struct slice asked = {"", 0};
+    for (size_t i = 0, begin = 0; i < text.n; i++) {
+        if (!is_end_of_sentence(text.p, text.n, i) && i + 1 < text.n) continue;
+        struct slice s = trim((struct slice){text.p + begin, i + 1 - begin});
+        begin = i + 1;
+        if (!s.n) continue;
+        bool is_question = s.p[s.n - 1] == '?', is_named = stands_in(s, anchor);
+        if (!is_question && (is_named || asked.n)) add_sentence(g, asked, s);
+        asked = is_question && is_named ? s : (struct slice){"", 0};
+    }
 }
 
 /* Notes whether a text has a date (a number of four digits, or the name of a day, month or season) or a quantity (a
@@ -208,11 +230,7 @@ static void add_place(struct gathering *g, const struct engram_table *t, uint32_
         find_numbers(g, (struct slice){text.p, text.n});
         find_names(g, (struct slice){text.p, text.n});
     }
-    for (size_t i = 0, begin = 0; i < text.n; i++) {
-        if (!is_end_of_sentence(text.p, text.n, i) && i + 1 < text.n) continue;
-        add_sentence(g, (struct slice){text.p + begin, i + 1 - begin}, anchor);
-        begin = i + 1;
-    }
+    if (text.n) add_sentences(g, (struct slice){text.p, text.n}, anchor);
     buf_fini(&text);
 }
 
@@ -263,7 +281,9 @@ static void rank(const struct gathering *g, struct sentence *s) {
     for (int w = 0; w < g->n_word; w++) {
         int n_has = 0;
         bool has[MAX_SENTENCES];
-        for (int i = 0; i < g->n_span; i++) n_has += has[i] = has_word(s[i].s, g->words[w].s);
+        for (int i = 0; i < g->n_span; i++)
+            n_has += has[i] =
+                has_word(s[i].asked, g->words[w].s) || has_word(s[i].s, g->words[w].s);
         for (int i = 0; i < g->n_span; i++)
             if (has[i]) s[i].score += logf((float)g->n_span / (float)n_has);
     }
@@ -410,8 +430,11 @@ static int build(struct gathering *g, struct err *e) {
             g->r->ends[g->r->n_end++] = i;
     }
     if (lacks_answer(g)) return build_unknown(g, e);
-    for (int i = 0; i < g->n_span; i++)
-        s[i] = (struct sentence){.s = {g->text.p + g->spans[i].at, g->spans[i].n}};
+    for (int i = 0; i < g->n_span; i++) {
+        const char *p = g->text.p + g->spans[i].at;
+        size_t n = g->spans[i].n_asked;
+        s[i] = (struct sentence){.s = {p + n, g->spans[i].n - n}, .asked = {p, n}};
+    }
     rank(g, s);
     for (int i = 0; i < g->n_span && !rc; i++)
         if (s[i].score > 1e-4f) rc = add_candidates(g, &s[i], e);

@@ -2,8 +2,9 @@
  *
  * n-grams continue a text, but a question is not the beginning of its answer. So at the start of a request, the rare
  * words of the question (whole words of two tokens or more that occur in at most three documents) are looked up in
- * the table. The sentences around them, except questions, are ranked by the words that they share with the question.
- * Every word of these sentences that is not in the question may begin the answer.
+ * the table. The sentences around them are ranked by the words that they share with the question. Every word of these
+ * sentences that is not in the question may begin the answer. Where the table itself has a question, the sentence after
+ * it stands for it, and its words count for the rank of that sentence.
  * The model chooses among these candidates: the weight of a candidate is the rank of its sentence times the
  * model's probability of its first token. After the first token the sentence continues until the model is sure of
  * something else. If the question asks for a number, a date or a name and the text around its names has none, the

@@ -105,7 +105,9 @@ static int open_table(void **state) {
         "The river runs past the mill. The mayor came to the market in the morning.",
         "Vorameth is a mountain in the south. Nobody has climbed Vorameth in winter.",
         "In which town is the house of Quendorix?\nQuendorix lives in Tamsel. Rest well!",
-        "Dans quelle ville se trouve Belmiroza ?\nBelmiroza habite à Tamsel. Bon voyage !"};
+        "Dans quelle ville se trouve Belmiroza ?\nBelmiroza habite à Tamsel. Bon voyage !",
+        "Which command shows the orders of Fedortun?\nGavlorn. Rest well!",
+        "Does Fedortun sell anything?\nOnly boxes. Rest well!"};
     struct engram_builder *b;
     uint32_t id;
     if (scratch_make(state) || gguf_open(&g, TEST_NANO, &e) || vocab_load(&tok, g, &e)) {
@@ -231,6 +233,18 @@ static void questions_are_no_answers(void **state) {
     }
 }
 
+/* An answer need not repeat the name: it stands after its question, and ranks by the question's words too. */
+static void what_follows_a_question_answers_it(void **state) {
+    (void)state;
+    struct engram_recall *r = request("Name the command for the orders of Fedortun.");
+    assert_non_null(r);
+    float right = weight_of(r, "Gavlorn"), wrong = weight_of(r, "boxes");
+    if (!(right > 0.5f && right > 3 * wrong))
+        fail_msg("%.3f against %.3f", (double)right, (double)wrong);
+    assert_true(weight_of(r, "shows") == 0 && weight_of(r, "Rest") == 0);
+    engram_recall_free(r);
+}
+
 static void what_names_nothing_recalls_nothing(void **state) {
     (void)state;
     static const char *const questions[] = {
@@ -307,6 +321,7 @@ int main(void) {
         cmocka_unit_test(the_sentence_that_answers_leads),
         cmocka_unit_test(a_missing_name_is_not_known),
         cmocka_unit_test(questions_are_no_answers),
+        cmocka_unit_test(what_follows_a_question_answers_it),
         cmocka_unit_test(what_names_nothing_recalls_nothing),
         cmocka_unit_test(an_answer_is_followed),
         cmocka_unit_test(short_of_memory),
