@@ -123,6 +123,11 @@ const float *hints_weights(const struct hints *h, uint64_t matrix) {
     return h ? h->weights + matrix * h->t->ne[0] : NULL;
 }
 
+bool hints_are_correlated(const struct imatrix *m, const struct gguf_tensor *t) {
+    const struct gguf *g = imatrix_gguf(m);
+    return g && find(g, t->name, ".in_corr");
+}
+
 bool hints_has_correlation(const struct hints *h) { return h && h->corr; }
 
 int hints_correlation(const struct hints *h, uint64_t matrix, float *out, struct err *e) {

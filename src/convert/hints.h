@@ -16,6 +16,8 @@ int hints_open(struct hints **out, const struct imatrix *m, const struct gguf_te
 void hints_close(struct hints *h);
 /* [ne0] of one matrix; view. */
 const float *hints_weights(const struct hints *h, uint64_t matrix);
+/* Whether the file has the tensor's correlations, whatever they are. */
+bool hints_are_correlated(const struct imatrix *m, const struct gguf_tensor *t);
 bool hints_has_correlation(const struct hints *h);
 /* Fills out [ne0, QUANT_REFINE_BLOCK] in the form of quant_refine.h. An expert's values are mixed with the mean of
  * all experts, which counts as IMATRIX_PRIOR rows; weights likewise. */

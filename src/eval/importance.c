@@ -49,6 +49,7 @@ struct importance {
     int64_t n_chunk;
     int32_t chunk_size;
     bool correlations;
+    bool experts_correlated; /* each expert sees enough rows */
     uint64_t n_tok;
     uint64_t corr_bytes; /* bytes of all correlations in the file */
     bool failed;         /* out of memory while observing */
@@ -136,7 +137,8 @@ static void allocate(struct importance *s, struct matrix *m, int32_t mat, int32_
     m->sums =
         m->shares ? s->matrices[m->like].sums : mem_alloc_array(n_mat * n_in, sizeof *m->sums);
     s->failed = !m->sums || !m->counts;
-    if (!s->correlations || !u64_mul(n_mat * n_in, BLOCK * sizeof(uint16_t), &bytes) ||
+    if (!s->correlations || (n_mat > 1 && !s->experts_correlated) ||
+        !u64_mul(n_mat * n_in, BLOCK * sizeof(uint16_t), &bytes) ||
         bytes > IMPORTANCE_MATRIX_CORR || bytes > IMPORTANCE_ALL_CORR - s->corr_bytes)
         return;
     s->corr_bytes += bytes;
@@ -211,6 +213,9 @@ int importance_run(struct importance **out, struct model *m, const struct window
         s->correlations = p->correlations;
         s->n_tok = (uint64_t)t->n_window * (uint64_t)t->ctx;
     }
+    if (!rc)
+        s->experts_correlated = s->n_tok * (uint64_t)m->hp.moe.n_used >=
+                                (uint64_t)p->least_rows * (uint64_t)m->hp.moe.n_expert;
     for (int32_t il = -1; !rc && il < m->hp.n_layer; il++) {
         rc = add_layer(s, m, il, p->output, e);
         if (!rc && il >= 0) find_same_inputs(s, m, il);

@@ -20,7 +20,9 @@ struct importance_params {
     /* also collect for the output matrix, which requires logits at every position */
     bool output;
     bool correlations; /* needs memory of up to three times the file's size */
-    int32_t n_thread;  /* for the correlations; as in pool_new */
+    /* of a matrix of experts on average; with fewer, it has no correlations: in most directions they are unknown */
+    int32_t least_rows;
+    int32_t n_thread; /* for the correlations; as in pool_new */
 };
 
 struct importance;

@@ -13,7 +13,9 @@
 #include "engine/plan.h"
 #include "eval/importance.h"
 #include "format/quant.h"
+#include "format/quant_refine.h"
 #include "kernels/cpu/cpu.h"
+#include "ramp/ramp_effort.h"
 #include "ramp/ramp_error.h"
 #include "ramp/ramp_json.h"
 #include "ramp/ramp_moments.h"
@@ -35,7 +37,7 @@ void ramp_defaults(struct ramp_options *o) {
                                .probe_tok = 2048,
                                .judge_tok = 16384,
                                .cache_bytes = (uint64_t)32 << 30,
-                               .effort_s = 1800};
+                               .effort_s = 1200};
 }
 
 static int imatrix_path(const struct ramp_options *o, char out[4096], struct err *e) {
@@ -48,9 +50,7 @@ static int imatrix_path(const struct ramp_options *o, char out[4096], struct err
 /* ---- second moments ---- */
 
 static size_t moment_tokens(const struct ramp_options *o, const struct ramp_set *s) {
-    double active = 0, n = (double)o->judge_tok * MOMENT_FACTOR;
-    for (size_t i = 0; i < s->n_gene; i++)
-        active += s->genes[i].share * (double)s->genes[i].tensor->n_elements;
+    double active = ramp_effort_active(s), n = (double)o->judge_tok * MOMENT_FACTOR;
     return (size_t)(n * active > MOMENT_WORK ? MOMENT_WORK / active : n);
 }
 
@@ -65,6 +65,7 @@ static int collect(const struct ramp_options *o, struct model *m, const struct w
                                                     .what = o->quiet ? NULL : "second moments"},
                                         .output = true,
                                         .correlations = true,
+                                        .least_rows = QUANT_REFINE_BLOCK,
                                         .n_thread = o->n_thread};
     int rc = importance_run(&s, m, t, &p, e);
     if (!rc) rc = importance_write(s, path, o->text ? "text" : "written by the model", e);
@@ -75,7 +76,7 @@ static int collect(const struct ramp_options *o, struct model *m, const struct w
 static int moment_text(struct windows_text *t, struct model *m, const struct ramp_options *o,
                        size_t n, struct err *e) {
     return o->text ? ramp_text_read(t, m, o->text, n, e)
-                   : ramp_text_generate(t, m, n, o->seed + 1, o->quiet, e);
+                   : ramp_text_generate(t, m, n, o->seed + 1, o->n_thread, o->quiet, e);
 }
 
 /* Products are observed on the processor, regardless of where candidates run; a text is written there. */

@@ -5,6 +5,56 @@
 #include "ramp/ramp_store.h"
 #include "ramp/ramp_type.h"
 
+/* Products, tokens times active weights, per second of effort: 2e14 for the default. */
+#define MEASURE_RATE 1.7e11
+
+enum {
+    LEAST_POPULATION = 32, /* bounds of reducing */
+    LEAST_GENERATIONS = 3,
+    LEAST_JUDGE = 8192,
+    LEAST_PROBE = 512,
+    MOST_PROBES = 2 * 192, /* ramp_measure.c */
+};
+
+/* Tokens of all probes, and of the evolution's three stages. */
+static double probe_tokens(const struct ramp_options *o, const struct ramp_set *s) {
+    size_t n = 2 * s->n_gene;
+    return (double)(n < MOST_PROBES ? n : MOST_PROBES) * (double)o->probe_tok;
+}
+
+static double evolution_tokens(const struct ramp_options *o) {
+    return (double)o->generations * (double)o->population * (double)o->judge_tok *
+           (1. / 32 + 1. / (6 * 8) + 1. / 32);
+}
+
+double ramp_effort_active(const struct ramp_set *s) {
+    double active = 0;
+    for (size_t i = 0; i < s->n_gene; i++)
+        active += s->genes[i].share * (double)s->genes[i].tensor->n_elements;
+    return active;
+}
+
+static bool halve(int32_t *n, int32_t least) {
+    if (*n <= least) return false;
+    *n = *n / 2 > least ? *n / 2 : least;
+    return true;
+}
+
+bool ramp_effort_limit(struct ramp_options *o, const struct ramp_set *s) {
+    double most = MEASURE_RATE * o->effort_s, active = ramp_effort_active(s);
+    bool reduced = false;
+    while (active * (probe_tokens(o, s) + evolution_tokens(o)) > most) {
+        bool probes = probe_tokens(o, s) > evolution_tokens(o);
+        if (!(probes && halve(&o->probe_tok, LEAST_PROBE)) &&
+            !halve(&o->population, LEAST_POPULATION) &&
+            !halve(&o->generations, LEAST_GENERATIONS) && !halve(&o->judge_tok, LEAST_JUDGE) &&
+            !halve(&o->probe_tok, LEAST_PROBE))
+            break;
+        reduced = true;
+    }
+    return reduced;
+}
+
 void ramp_effort_begin(struct ramp_set *s, const struct model *m, double seconds) {
     s->effort = seconds;
     s->only_encoded = false;
@@ -26,7 +76,8 @@ double ramp_effort_of(const struct ramp_set *s, const uint8_t *choice) {
     for (size_t i = 0; i < s->n_gene; i++) {
         const struct ramp_gene *g = &s->genes[i];
         if (is_encoded(g, choice[i])) continue;
-        sum += (double)g->tensor->n_elements * ramp_type_cost(g->forms[choice[i]].to.type);
+        sum += (double)g->tensor->n_elements *
+               ramp_type_cost(g->forms[choice[i]].to.type, g->is_correlated);
     }
     return sum;
 }

@@ -30,9 +30,9 @@ int ramp_measure_open(struct ramp_measure *x, const struct ramp_set *s,
         uint64_t key = o->text ? hash_bytes(o->text, strlen(o->text), 1) : o->seed;
         key = hash_mix(key ^ (uint64_t)o->judge_tok) ^ x->m->hash;
         if (ramp_text_load(&x->t, path, key, x->m->hp.n_vocab)) {
-            rc = o->text
-                     ? ramp_text_read(&x->t, x->m, o->text, (size_t)o->judge_tok, e)
-                     : ramp_text_generate(&x->t, x->m, (size_t)o->judge_tok, o->seed, o->quiet, e);
+            rc = o->text ? ramp_text_read(&x->t, x->m, o->text, (size_t)o->judge_tok, e)
+                         : ramp_text_generate(&x->t, x->m, (size_t)o->judge_tok, o->seed,
+                                              o->n_thread, o->quiet, e);
             if (!rc) rc = ramp_text_save(&x->t, path, key, e);
         }
     }

@@ -107,14 +107,19 @@ static int write_plan(const struct ramp_set *s, const uint8_t *choice, const str
 
 /* ---- search ---- */
 
-static int search(struct ramp_set *s, const struct ramp_options *o, const struct ramp_limit *l,
+static int search(struct ramp_set *s, const struct ramp_options *all, const struct ramp_limit *l,
                   uint8_t *choice, struct ramp_evolved *v, struct err *e) {
+    struct ramp_options limited = *all, *o = &limited;
     *v = (struct ramp_evolved){-1, -1, -1, 0, 0};
     ramp_gain_guess(s);
     int rc = ramp_solve(s, NULL, l, choice, e); /* reports an impossible budget early */
     if (rc || o->predict_only) return rc;
     struct ramp_measure x;
     bool has_base;
+    if (ramp_effort_limit(o, s))
+        log_info("the search has %d generations of %d candidates, measured on up to %d tokens: "
+                 "more take more --effort",
+                 (int)o->generations, (int)o->population, (int)o->judge_tok);
     rc = ramp_measure_open(&x, s, o, e);
     if (rc) return rc;
     ramp_effort_begin(s, x.m, o->effort_s);

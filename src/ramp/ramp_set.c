@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "convert/hints.h"
 #include "format/quant.h"
 #include "ramp/ramp_type.h"
 
@@ -48,6 +49,7 @@ static int fill_forms(struct ramp_set *s, struct ramp_gene *g, enum ramp_mode mo
         int rc = imatrix_check(s->imatrix, t->name, t->ne[0], t->ne[2] * t->ne[3], e);
         if (rc && rc != CHIMERE_ENOENT) return rc;
         g->has_weight = rc == 0;
+        g->is_correlated = rc == 0 && hints_are_correlated(s->imatrix, t);
         if (g->has_weight) s->n_unseen += imatrix_n_unseen(s->imatrix, t->name);
     }
     const uint32_t *types = ramp_types(mode, t->ne[0]);

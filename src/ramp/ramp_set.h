@@ -24,10 +24,11 @@ struct ramp_gene {
     size_t index;                     /* of the tensor in the file */
     char role[RAMP_ROLE];             /* the name without "blk.N." and ".weight" */
     int32_t layer;                    /* -1: none */
-    bool is_draft;   /* in a multi-token prediction block: no output depends on it */
-    bool has_weight; /* the importance matrix has an entry */
-    double gain;     /* divergence per unit of error */
-    double share;    /* part of its bytes that decoding reads per token */
+    bool is_draft;      /* in a multi-token prediction block: no output depends on it */
+    bool has_weight;    /* the importance matrix has an entry */
+    bool is_correlated; /* and one with the correlations of the inputs */
+    double gain;        /* divergence per unit of error */
+    double share;       /* part of its bytes that decoding reads per token */
     int n_form;
     uint32_t encoded; /* bits of forms that the search encodes (ramp_effort.h) */
     struct ramp_form forms[RAMP_MAX_FORMS];

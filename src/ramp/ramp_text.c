@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pool.h"
 #include "base/rng.h"
 #include "format/quant.h"
 #include "model/seq/seq.h"
@@ -51,9 +52,21 @@ struct writer {
     struct forward *f;
     struct seq_pool *pool;
     struct seq *seqs[MAX_SEQS];
+    struct pool *threads; /* owned */
     struct rng rng;
     int32_t bos;
+    /* the current forward: rows of logits, a uniform number and the token drawn for each */
+    const float *rows;
+    int32_t n, tokens[MAX_SEQS];
+    double uniform[MAX_SEQS];
 };
+
+static void draw(void *arg, int ith, int n_thread) {
+    struct writer *w = arg;
+    int32_t n_vocab = w->m->hp.n_vocab;
+    for (int32_t i = ith; i < w->n; i += n_thread)
+        w->tokens[i] = sample(w->rows + (int64_t)i * n_vocab, n_vocab, w->uniform[i]);
+}
 
 /* Windows [first, first + n) of t, one token of each per forward. */
 static int write_group(struct writer *w, struct windows_text *t, size_t first, int32_t n,
@@ -66,18 +79,19 @@ static int write_group(struct writer *w, struct windows_text *t, size_t first, i
             w->bos >= 0 ? w->bos : (int32_t)rng_below(&w->rng, (uint64_t)n_vocab);
     }
     for (int32_t pos = 0; pos + 1 < RAMP_CTX; pos++) {
-        const float *rows;
         for (int32_t i = 0; i < n; i++)
             items[i] =
                 (struct batch_item){.seq = w->seqs[i],
                                     .tokens = t->tokens + (first + (size_t)i) * RAMP_CTX + pos,
                                     .n_tok = 1,
                                     .want = WANT_LAST};
-        int rc = forward_run(w->f, items, n, &rows, e);
+        int rc = forward_run(w->f, items, n, &w->rows, e);
         if (rc) return rc;
+        for (int32_t i = 0; i < n; i++) w->uniform[i] = rng_uniform(&w->rng);
+        w->n = n;
+        pool_run(w->threads, draw, w);
         for (int32_t i = 0; i < n; i++)
-            t->tokens[(first + (size_t)i) * RAMP_CTX + (size_t)pos + 1] =
-                sample(rows + (int64_t)i * n_vocab, n_vocab, rng_uniform(&w->rng));
+            t->tokens[(first + (size_t)i) * RAMP_CTX + (size_t)pos + 1] = w->tokens[i];
     }
     return 0;
 }
@@ -92,7 +106,7 @@ static int find_bos(const struct model *m, int32_t *bos, struct err *e) {
 }
 
 int ramp_text_generate(struct windows_text *out, struct model *m, size_t n_tok, uint64_t seed,
-                       bool quiet, struct err *e) {
+                       int n_thread, bool quiet, struct err *e) {
     size_t n = n_tok / RAMP_CTX ? n_tok / RAMP_CTX : 1;
     int32_t n_seq = n < MAX_SEQS ? (int32_t)n : MAX_SEQS;
     struct writer w = {.m = m};
@@ -101,7 +115,9 @@ int ramp_text_generate(struct windows_text *out, struct model *m, size_t n_tok, 
         return err_set(e, CHIMERE_EUNSUPPORTED, "%s predicts no next token", m->name);
     rng_seed(&w.rng, seed);
     out->tokens = mem_alloc_array(n * RAMP_CTX, sizeof *out->tokens);
-    int rc = out->tokens ? find_bos(m, &w.bos, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    w.threads = pool_new(n_thread);
+    int rc = out->tokens && w.threads ? find_bos(m, &w.bos, e)
+                                      : err_set(e, CHIMERE_ENOMEM, "out of memory");
     const struct seq_pool_params params = {.n_slot = n_seq,
                                            .n_ctx = (int64_t)RAMP_CTX * n_seq,
                                            .k_type = QUANT_F16,
@@ -119,6 +135,7 @@ int ramp_text_generate(struct windows_text *out, struct model *m, size_t n_tok, 
     forward_free(w.f);
     for (int32_t i = 0; i < n_seq; i++) seq_free(w.seqs[i]);
     seq_pool_free(w.pool);
+    pool_free(w.threads);
     if (rc) windows_text_fini(out);
     return rc;
 }

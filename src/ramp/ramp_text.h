@@ -13,7 +13,7 @@ int ramp_text_read(struct windows_text *out, const struct model *m, const char *
 /* The model generates from nothing, or from a random token, by sampling at temperature 1. The same seed
  * and device give the same tokens. */
 int ramp_text_generate(struct windows_text *out, struct model *m, size_t n_tok, uint64_t seed,
-                       bool quiet, struct err *e);
+                       int n_thread, bool quiet, struct err *e);
 /* Tokens as a file in the work folder. load returns CHIMERE_ENOENT, without a message, if the file
  * does not exist or has another key. */
 int ramp_text_save(const struct windows_text *t, const char *path, uint64_t key, struct err *e);

@@ -100,19 +100,23 @@ double ramp_type_speed(uint32_t type) {
     }
 }
 
-/* Processor time of the encoders on one core of a Zen 3, rounded (docs/ramp.md). */
-double ramp_type_cost(uint32_t type) {
+/* Processor time on one core of a Zen 3, rounded (docs/ramp.md): of the encoder, and of rounding by correlation after
+ * it. */
+double ramp_type_cost(uint32_t type, bool correlated) {
     static const struct {
         uint32_t type;
-        double ns;
+        double ns, more;
     } costs[] = {
-        {QUANT_IQ1_S, 400},   {QUANT_IQ1_M, 400},    {QUANT_IQ2_XXS, 400}, {QUANT_IQ2_XS, 400},
-        {QUANT_IQ2_S, 400},   {QUANT_IQ3_XXS, 250},  {QUANT_IQ3_S, 180},   {QUANT_IQ4_XS, 90},
-        {QUANT_IQ2_KS, 500},  {QUANT_IQ2_K, 500},    {QUANT_IQ2_KL, 900},  {QUANT_IQ3_KS, 900},
-        {QUANT_IQ3_K, 900},   {QUANT_IQ4_KSS, 1200}, {QUANT_IQ4_KS, 1200}, {QUANT_IQ4_K, 1200},
-        {QUANT_IQ5_KS, 1500}, {QUANT_IQ5_K, 1500},   {QUANT_IQ6_K, 2500},
+        {QUANT_Q8_0, 5, 0},        {QUANT_IQ1_S, 140, 0},     {QUANT_IQ1_M, 160, 0},
+        {QUANT_IQ2_XXS, 105, 760}, {QUANT_IQ2_XS, 110, 760},  {QUANT_IQ2_S, 105, 750},
+        {QUANT_Q2_K, 80, 110},     {QUANT_IQ3_XXS, 130, 760}, {QUANT_IQ3_S, 125, 490},
+        {QUANT_Q3_K, 40, 125},     {QUANT_IQ4_XS, 75, 125},   {QUANT_IQ2_KS, 80, 100},
+        {QUANT_IQ2_K, 100, 100},   {QUANT_IQ2_KL, 180, 800},  {QUANT_IQ3_KS, 120, 100},
+        {QUANT_IQ3_K, 150, 100},   {QUANT_IQ4_KSS, 170, 600}, {QUANT_IQ4_KS, 170, 150},
+        {QUANT_IQ4_K, 170, 180},   {QUANT_IQ5_KS, 240, 300},  {QUANT_IQ5_K, 240, 300},
+        {QUANT_IQ6_K, 360, 850},   {QUANT_Q5_K, 45, 150},     {QUANT_Q6_K, 35, 280},
     };
     for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
-        if (costs[i].type == type) return costs[i].ns * 1e-9;
-    return 50e-9;
+        if (costs[i].type == type) return (costs[i].ns + (correlated ? costs[i].more : 0)) * 1e-9;
+    return (correlated ? 150e-9 : 50e-9);
 }

@@ -20,6 +20,6 @@ struct ramp_card {
 const struct ramp_card *ramp_card_find(const char *name); /* NULL: none of that name */
 const char *ramp_card_name(int i);                        /* NULL after the last */
 double ramp_type_speed(uint32_t type);                    /* fraction of bandwidth, an estimate */
-double ramp_type_cost(uint32_t type);                     /* of encoding: s per weight, one core */
+double ramp_type_cost(uint32_t type, bool correlated);    /* of encoding: s per weight, one core */
 
 #endif

@@ -144,8 +144,9 @@ static void effort_is_spent_once(void **st) {
     model_init(&m);
     for (int i = 0; i < N_GENE; i++)
         for (int k = 0; k < N_FORM; k++) add_form(&m, i, 60 + 40 * (uint64_t)k, 1);
-    double cost = N_WEIGHT * (ramp_type_cost(types[0]) + 2 * ramp_type_cost(types[1]) +
-                              ramp_type_cost(types[2]));
+    double cost =
+        N_WEIGHT * (ramp_type_cost(types[0], false) + 2 * ramp_type_cost(types[1], false) +
+                    ramp_type_cost(types[2], false));
     m.set.effort = 1.5 * cost;
     assert_true(fabs(ramp_effort_of(&m.set, choice) - cost) < 1e-12);
     assert_false(ramp_effort_take(&m.set, choice, .9 * cost));
@@ -155,7 +156,7 @@ static void effort_is_spent_once(void **st) {
     assert_true(ramp_effort_of(&m.set, choice) == 0);
     assert_true(ramp_effort_take(&m.set, choice, 0));
     choice[1] = 0; /* one more form, and more than is left of the effort */
-    m.set.effort = .9 * N_WEIGHT * ramp_type_cost(types[0]);
+    m.set.effort = .9 * N_WEIGHT * ramp_type_cost(types[0], false);
     assert_false(ramp_effort_take(&m.set, choice, 2 * cost));
     assert_true(ramp_effort_of(&m.set, choice) > 0);
 }

@@ -21,7 +21,7 @@ const struct cfg_opt ramp_options[] = {
     {"predict", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "do not run the model: predicted errors alone"},
     {"work", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of intermediate results (default: OUT.ramp)"},
     {"cache-size", 0, CFG_BYTES, "SIZE", "32G", 0, 1e15, NULL, "encoded tensors kept in the work folder"},
-    {"effort", 0, CFG_FLOAT, "MINUTES", "30", 0, 1e6, NULL, "minutes of one core, by a table, that the search may encode tensors for"},
+    {"effort", 0, CFG_FLOAT, "MINUTES", "20", 0, 1e6, NULL, "minutes of one core, by a table, that the search may encode tensors for"},
     {"generations", 0, CFG_INT, "N", "12", 0, 10000, NULL, "generations of the evolution at most; 0: none"},
     {"population", 0, CFG_INT, "N", "128", 2, 4096, NULL, "candidates per generation"},
     {"tokens", 0, CFG_INT, "N", "16384", 512, 1 << 24, NULL, "tokens that the last candidates are measured on"},
