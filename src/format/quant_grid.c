@@ -348,7 +348,7 @@ static void try_scale_roughly(const struct grid_format *f, const float *x, const
 
 /* As quant_search_symmetric: scans, then improves codes and scale in turn. */
 static struct fit ideal_scale(const struct grid_format *f, const float *x, const float *w) {
-    enum { COARSE = 8, FLAT = 2, FINE = 2 };
+    enum { COARSE = 6, FLAT = 2, FINE = 2 };
     const struct grid *g = &grids[f->points];
     float top = 0, low = INFINITY, end = g->values[g->dims == 8 ? 2 : 7], start[COARSE + FLAT];
     for (int j = 0; j < f->len; j++) {
@@ -358,7 +358,7 @@ static struct fit ideal_scale(const struct grid_format *f, const float *x, const
     struct fit best = {0};
     if (top < 1e-15f) return best;
     int n_start = 0;
-    for (int k = 0; k < COARSE; k++) start[n_start++] = top / end * (0.45f + 0.1f * (float)k);
+    for (int k = 0; k < COARSE; k++) start[n_start++] = top / end * (0.5f + 0.12f * (float)k);
     if (low > 0.5f * top &&
         g->values[0] > 0) /* flat, like binary weights: try the low levels too */
         for (int k = 0; k < FLAT; k++) start[n_start++] = 0.5f * (low + top) / g->values[k];
@@ -407,15 +407,19 @@ static uint16_t choose_d(const struct grid_format *f, const struct fit *ideal, i
     return best;
 }
 
-/* Chooses k and codes of every sub-block for out->d. Returns the error, and the d that fits the codes best. */
+/* Chooses codes of every sub-block for out->d, and k: the odd multiple nearest to the ideal scale or the one on its
+ * other side; `again`: k stays. Returns the error, and the d that fits the codes best. */
 static float settle(const struct grid_format *f, const float *x, const float *w,
-                    const struct fit *ideal, struct grid_result *out, float *refit) {
+                    const struct fit *ideal, bool again, struct grid_result *out, float *refit) {
     float unit = quant_f16_to_f32(out->d) * f->unit, total = 0, num = 0, den = 0;
     for (int b = 0; b < QUANT_SUPER / f->len; b++) {
         struct trial best = {.fit = {.error = INFINITY}};
-        int mid = nearest_odd(ideal[b].scale, unit, f->top), chosen = mid;
-        for (int k = mid > 0 ? mid - 1 : 0; k <= mid + 1 && k <= f->top; k++) {
+        int mid = again ? out->k[b] : nearest_odd(ideal[b].scale, unit, f->top), chosen = mid;
+        int other = unit * (float)(2 * mid + 1) < ideal[b].scale ? mid + 1 : mid - 1;
+        for (int i = 0; i < (again ? 1 : 2); i++) {
+            int k = i ? other : mid;
             struct trial t;
+            if (k < 0 || k > f->top) continue;
             try_scale(f, x + b * f->len, w + b * f->len, unit * (float)(2 * k + 1), &t);
             if (t.fit.error < best.fit.error) {
                 best = t;
@@ -464,12 +468,12 @@ void quant_grid_encode(const struct grid_format *f, const float *src, const floa
     struct fit ideal[16] = {0};
     for (int b = 0; b < n_sub; b++) ideal[b] = ideal_scale(f, x + b * f->len, w + b * f->len);
     out->d = choose_d(f, ideal, n_sub);
-    float refit, least = settle(f, x, w, ideal, out, &refit);
+    float refit, least = settle(f, x, w, ideal, false, out, &refit);
     for (int round = 0; round < 2; round++) {
         struct grid_result next = *out;
         next.d = quant_search_f16(refit);
         if (next.d == out->d || !(refit > 0)) break;
-        float error = settle(f, x, w, ideal, &next, &refit);
+        float error = settle(f, x, w, ideal, true, &next, &refit);
         if (!(error < least)) break;
         least = error;
         *out = next;

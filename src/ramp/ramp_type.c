@@ -107,14 +107,14 @@ double ramp_type_cost(uint32_t type, bool correlated) {
         uint32_t type;
         double ns, more;
     } costs[] = {
-        {QUANT_Q8_0, 5, 0},        {QUANT_IQ1_S, 140, 0},     {QUANT_IQ1_M, 160, 0},
-        {QUANT_IQ2_XXS, 105, 760}, {QUANT_IQ2_XS, 110, 760},  {QUANT_IQ2_S, 105, 750},
-        {QUANT_Q2_K, 80, 110},     {QUANT_IQ3_XXS, 130, 760}, {QUANT_IQ3_S, 125, 490},
-        {QUANT_Q3_K, 40, 125},     {QUANT_IQ4_XS, 75, 125},   {QUANT_IQ2_KS, 80, 100},
-        {QUANT_IQ2_K, 100, 100},   {QUANT_IQ2_KL, 180, 800},  {QUANT_IQ3_KS, 120, 100},
-        {QUANT_IQ3_K, 150, 100},   {QUANT_IQ4_KSS, 170, 600}, {QUANT_IQ4_KS, 170, 150},
-        {QUANT_IQ4_K, 170, 180},   {QUANT_IQ5_KS, 240, 300},  {QUANT_IQ5_K, 240, 300},
-        {QUANT_IQ6_K, 360, 850},   {QUANT_Q5_K, 45, 150},     {QUANT_Q6_K, 35, 280},
+        {QUANT_Q8_0, 5, 0},       {QUANT_IQ1_S, 85, 0},      {QUANT_IQ1_M, 105, 0},
+        {QUANT_IQ2_XXS, 70, 760}, {QUANT_IQ2_XS, 70, 760},   {QUANT_IQ2_S, 65, 750},
+        {QUANT_Q2_K, 80, 110},    {QUANT_IQ3_XXS, 90, 760},  {QUANT_IQ3_S, 80, 490},
+        {QUANT_Q3_K, 40, 125},    {QUANT_IQ4_XS, 75, 125},   {QUANT_IQ2_KS, 80, 100},
+        {QUANT_IQ2_K, 100, 100},  {QUANT_IQ2_KL, 180, 800},  {QUANT_IQ3_KS, 120, 100},
+        {QUANT_IQ3_K, 150, 100},  {QUANT_IQ4_KSS, 170, 600}, {QUANT_IQ4_KS, 170, 150},
+        {QUANT_IQ4_K, 170, 180},  {QUANT_IQ5_KS, 240, 300},  {QUANT_IQ5_K, 240, 300},
+        {QUANT_IQ6_K, 360, 850},  {QUANT_Q5_K, 45, 150},     {QUANT_Q6_K, 35, 280},
     };
     for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
         if (costs[i].type == type) return (costs[i].ns + (correlated ? costs[i].more : 0)) * 1e-9;
