@@ -60,6 +60,7 @@ test("generate: a prompt, a system text, raw", async () => {
     assert.match(s.lines.map((l) => l.response).join(""), /42/);
     assert.equal((await post("/api/generate", { prompt: "a b c", raw: true, options, stream: false })).http, 200);
     assert.equal((await post("/api/generate", {})).done_reason, "load");
+    assert.equal((await call("POST", "/api/generate", {})).http, 400);
 });
 
 test("tools, their results, a format, thinking", async () => {

@@ -196,6 +196,9 @@ static const struct {
     {CHAT, "{" HI ",\"stop\":[7]}", 400, "stop[0]"},
     {CHAT, "{" HI ",\"logit_bias\":{\"x\":\"a\"}}", 400, "logit_bias"},
     {CHAT, "{" HI ",\"logit_bias\":{\"99999999\":1}}", 400, "logit_bias"},
+    {CHAT, "{" HI ",\"logit_bias\":{\"99999999999\":1}}", 400, "logit_bias"},
+    {CHAT, "{" HI ",\"logit_bias\":{\"-1\":1}}", 400, "logit_bias"},
+    {"/api/generate", "{\"a\":[{}]}", 400, ""},
     {CHAT, "{" HI ",\"colour\":\"red\"}", 400, "colour"},
     {CHAT, "{" HI ",\"input\":\"x\"}", 400, "input"},
     {CHAT, "{" HI ",\"functions\":[{}]}", 400, "functions[0].name"},
@@ -252,7 +255,8 @@ static void test_refusals(void **state) {
             fail_msg("%s: expected %d, got %.400s", refusals[i].body, refusals[i].status, answer);
         json_t *j = body_of(answer);
         const char *param = text_at(j, "error.param");
-        assert_non_null(text_at(j, "error.message"));
+        bool ollama = strncmp(refusals[i].path, "/api/", 5) == 0;
+        assert_non_null(text_at(j, ollama ? "error" : "error.message"));
         if (strcmp(param ? param : "", refusals[i].param) != 0)
             fail_msg("%s: expected the field %s, got %s", refusals[i].body, refusals[i].param,
                      param ? param : "none");
@@ -355,6 +359,12 @@ static void test_large(void **state) {
     int k =
         snprintf(head, sizeof head,
                  "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n\r\n");
+    say(fd, head, (size_t)k);
+    assert_int_equal(status_of(hear(fd)), 413);
+    fd = dial(&r); /* 2^63 bytes announced */
+    k = snprintf(head, sizeof head,
+                 "POST " CHAT
+                 " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9223372036854775808\r\n\r\n");
     say(fd, head, (size_t)k);
     assert_int_equal(status_of(hear(fd)), 413);
     fd = dial(&r); /* 3 MB in pieces of unknown number */
@@ -627,6 +637,31 @@ static void test_origins(void **state) {
                                   "Connection: close\r\n\r\n";
     say(fd, rebound, strlen(rebound));
     assert_int_equal(status_of(hear(fd)), 403);
+    rig_close(&r);
+}
+
+/* A client that takes the server for a proxy sends the whole address; of other hosts there is nothing here. */
+static void test_whole_address(void **state) {
+    static const struct {
+        const char *address;
+        int status;
+    } rows[] = {{"http://localhost/health", 200},    {"HTTP://LOCALHOST/v1/models", 200},
+                {"http://localhost", 200},           {"http://localhost.evil.example/health", 404},
+                {"http://evil.example/health", 404}, {"ftp://localhost/health", 404},
+                {"//localhost/health", 404}};
+    struct rig r;
+    char head[200];
+    (void)state;
+    rig_open(&r, script, 0, (struct serve_params){0}, 4);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int fd = dial(&r);
+        say(fd, head,
+            (size_t)snprintf(head, sizeof head,
+                             "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+                             rows[i].address));
+        int status = status_of(hear(fd));
+        if (status != rows[i].status) fail_msg("%s: %d", rows[i].address, status);
+    }
     rig_close(&r);
 }
 
@@ -904,20 +939,35 @@ static void test_vectors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),       cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_calls),       cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_large),       cmocka_unit_test(test_leave_stream),
-        cmocka_unit_test(test_leave_whole), cmocka_unit_test(test_leave_queue),
-        cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_trickle),
-        cmocka_unit_test(test_half_closed), cmocka_unit_test(test_keep_alive),
-        cmocka_unit_test(test_ping),        cmocka_unit_test(test_queue_full),
-        cmocka_unit_test(test_turns),       cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_origins),     cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_timeout),     cmocka_unit_test(test_stop_stuck),
-        cmocka_unit_test(test_vectors),     cmocka_unit_test(test_drain),
-        cmocka_unit_test(test_store_full),  cmocka_unit_test(test_drain_is_admins),
-        cmocka_unit_test(test_ready_queue), cmocka_unit_test(test_engine_failed),
+        cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_leave_stream),
+        cmocka_unit_test(test_leave_whole),
+        cmocka_unit_test(test_leave_queue),
+        cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_trickle),
+        cmocka_unit_test(test_half_closed),
+        cmocka_unit_test(test_keep_alive),
+        cmocka_unit_test(test_ping),
+        cmocka_unit_test(test_queue_full),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_origins),
+        cmocka_unit_test(test_whole_address),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_stop_stuck),
+        cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_store_full),
+        cmocka_unit_test(test_drain_is_admins),
+        cmocka_unit_test(test_ready_queue),
+        cmocka_unit_test(test_engine_failed),
         cmocka_unit_test(test_reload),
     };
     int rc = cmocka_run_group_tests(tests, open_model, close_model);

@@ -318,6 +318,12 @@ static const struct gen_form form = {.collects = true,
 /* A request without a question asks to load the model. It is already loaded. */
 static void loaded(struct http_request *r, const json_t *q, const char *field) {
     struct buf out;
+    struct err e = {0};
+    if (!json_is_string(json_object_get(q, "model"))) {
+        err_set(&e, CHIMERE_EINVAL, "model: expected a text");
+        http_fail(r, &e);
+        return;
+    }
     buf_init(&out, 1 << 16);
     buf_puts(&out, "{\"model\":");
     json_out_value(&out, json_object_get(q, "model"));

@@ -181,7 +181,7 @@ static int add_bias(struct biases *b, int64_t token, float bias, struct err *e) 
     return 0;
 }
 
-/* Adds a bias for a token id, or for each token of a text. */
+/* Adds a bias for a token id, or for each token of a text. A key of digits is an id. */
 static int add_biased(struct fields *f, struct biases *b, const char *name, const char *key,
                       size_t n_key, const json_t *value, struct err *e) {
     int32_t *ids = NULL;
@@ -190,8 +190,10 @@ static int add_biased(struct fields *f, struct biases *b, const char *name, cons
     float bias = 0;
     int rc = bias_of(name, value, &bias, e);
     if (rc) return rc;
-    if (str_to_i64(key, 0, INT32_MAX, &id)) return add_bias(b, id, bias, e);
-    if (!f->tok) return fields_expected(e, name, "token ids as keys");
+    size_t n_sign = key[0] == '-', n_digit = strspn(key + n_sign, "0123456789");
+    bool is_id = n_digit && n_sign + n_digit == n_key;
+    if (is_id && str_to_i64(key, 0, INT32_MAX, &id)) return add_bias(b, id, bias, e);
+    if (is_id || !f->tok) return fields_expected(e, name, "token ids as keys");
     rc = tok_encode(f->tok, key, n_key, false, false, &ids, &n, e);
     for (size_t i = 0; !rc && i < n; i++) rc = add_bias(b, ids[i], bias, e);
     mem_free(ids);

@@ -331,14 +331,27 @@ static enum MHD_Result copy_header(void *cls, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
+/* Returns the path of an address that is given whole, as clients send it to a proxy (RFC 9112, 3.2.2), if it is one of
+ * the host that the header Host names. */
+static const char *path_of(const struct http_request *r, const char *path) {
+    const char *host = http_header(r, "Host"), *at = strstr(path, "://");
+    bool is_whole =
+        at && (strncasecmp(path, "http:", 5) == 0 || strncasecmp(path, "https:", 6) == 0);
+    size_t n = host ? strlen(host) : 0;
+    if (!is_whole || !n || strncasecmp(at + 3, host, n) != 0) return path;
+    at += 3 + n;
+    return *at == '/' ? at : *at ? path : "/";
+}
+
 static void look(struct http_request *r, const char *method, const char *path,
                  const char *version) {
     bool path_known;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(r->conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     r->seen = true;
-    r->path = mem_strdup(path);
     MHD_get_connection_values(r->conn, MHD_HEADER_KIND, copy_header, &r->sent);
+    path = path_of(r, path);
+    r->path = mem_strdup(path);
     MHD_get_connection_values(r->conn, MHD_GET_ARGUMENT_KIND, copy_header, &r->query);
     for (size_t i = 0; i + 1 < sizeof r->method && method[i] >= 'A' && method[i] <= 'Z'; i++)
         r->method[i] = method[i];
@@ -472,11 +485,10 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
         look(r, method, path, version);
         if (r->closes) return refuse(r); /* the end of its body is unknown */
         const char *length = http_header(r, "Content-Length");
-        int64_t n;
-        if (length && str_to_i64(length, 0, INT64_MAX, &n) && too_large(r, (uint64_t)n))
-            return refuse(r); /* at once, without reading the body */
-        if (length && str_to_i64(length, 0, INT64_MAX, &n) && !http_reserve(r, (size_t)n))
-            no_room(r);
+        int64_t n = 0;
+        if (length && !str_to_i64(length, 0, INT64_MAX, &n)) n = INT64_MAX; /* digits, but more */
+        if (too_large(r, (uint64_t)n)) return refuse(r); /* at once, without reading the body */
+        if (!http_reserve(r, (size_t)n)) no_room(r);
         return MHD_YES;
     }
     if (*n_data) {
