@@ -202,7 +202,9 @@ uint32_t schema_types(struct schema *s, const json_t *j, const json_t *v) {
     json_array_foreach(v, i, one) {
         uint32_t t = json_is_string(one) ? type_named(json_string_value(one)) : 0;
         types |= t;
-        if (!t) schema_refuse(s, CHIMERE_EFORMAT, j, "type", "unknown type");
+        if (!t)
+            schema_refuse(s, CHIMERE_EFORMAT, j, "type",
+                          "expected null, boolean, integer, number, string, array or object");
     }
     if (!types) schema_refuse(s, CHIMERE_EFORMAT, j, "type", "expected a type or a list of types");
     return types;

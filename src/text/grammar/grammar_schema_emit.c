@@ -219,8 +219,10 @@ static uint32_t emit_special_array(struct schema *s, const struct item *items, u
         return rule;
     }
     json_decref(values);
-    schema_refuse(s, CHIMERE_EUNSUPPORTED, unique, "uniqueItems",
-                  "not supported unless the items have few values");
+    schema_refuse(
+        s, CHIMERE_EUNSUPPORTED, unique, "uniqueItems",
+        "supported only for items of at most 256 values (enum, const, integers between two "
+        "limits); leave it out and check the answer");
     return rule;
 }
 
