@@ -33,6 +33,7 @@ struct source {
 /* Memory for one piece while it is read and used. */
 struct room {
     unsigned char *bytes; /* owned */
+    unsigned char *at;    /* where the piece is read to */
     struct reader_piece *piece;
     ssize_t got; /* bytes read so far, or a negative errno */
     struct room *next;
@@ -111,7 +112,7 @@ static void complete(struct reader *r, struct room *m) {
     const struct source *s = &r->files[p->file];
     const struct extent x = extent_of(p);
     ssize_t got = m->got == -EINTR || m->got == -EAGAIN ? 0 : m->got;
-    if (got >= 0 && (size_t)got < x.n) got = read_rest(s->fd, m->bytes, (size_t)got, x.n, x.from);
+    if (got >= 0 && (size_t)got < x.n) got = read_rest(s->fd, m->at, (size_t)got, x.n, x.from);
     got = injected(got);
     if (got < 0) {
         err_set(&p->err, CHIMERE_EIO, "%s: cannot read: %s", s->path, strerror((int)-got));
@@ -122,7 +123,7 @@ static void complete(struct reader *r, struct room *m) {
         err_set(&p->err, CHIMERE_EIO, "%s: expected %zu bytes at %llu, got %zu", s->path, p->n,
                 (unsigned long long)p->offset, (size_t)got > x.skip ? (size_t)got - x.skip : 0);
     } else {
-        p->use(p, m->bytes + x.skip);
+        p->use(p, m->at + x.skip);
     }
 }
 
@@ -150,9 +151,10 @@ static void start_reads(struct reader *r) {
         r->first = p->next;
         if (!r->first) r->last = &r->first;
         m->piece = p;
+        m->at = p->to ? p->to : m->bytes;
         m->got = 0;
         const struct extent x = extent_of(p);
-        if (r->uring && uring_read(r->uring, r->files[p->file].fd, m->bytes, (uint32_t)x.n, x.from,
+        if (r->uring && uring_read(r->uring, r->files[p->file].fd, m->at, (uint32_t)x.n, x.from,
                                    (uint64_t)(m - r->rooms))) {
             r->n_flying++;
             continue;

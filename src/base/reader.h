@@ -22,6 +22,8 @@ struct reader_piece {
      * reason in err. Not called if reading failed. */
     int (*use)(struct reader_piece *p, const unsigned char *bytes);
     void *ud;
+    /* NULL, or where to read to: a multiple of 4 KB, as offset, with room for n rounded up to one. `use` gets it too. */
+    unsigned char *to;
 
     /* results, valid when done */
     struct err err; /* code 0: done */

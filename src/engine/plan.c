@@ -31,6 +31,9 @@ enum {
     FEW_LAYERS = 12
 };
 enum { RECORD_WASTE = 64 };         /* lost to alignment, per part of an expert */
+/* A file of more than 1 / READ_SHARE of the available memory is read without the page cache, which it would fill, with at
+ * most READ_BYTES of memory. */
+enum { READ_SHARE = 4, READ_BYTES = 512 << 20 };
 enum { RESERVE_BYTES = 256 << 20 }; /* for the tokenizer, requests and the rest of the machine */
 
 /* ---- available memory ---- */
@@ -473,6 +476,15 @@ static void set_budgets(struct memory_plan *p, const struct blueprint *b,
     p->budget_bytes = want->budget_bytes == UINT64_MAX ? UINT64_MAX : have;
 }
 
+/* Plans memory for reading weights, of what is not in use yet while they are read. */
+static void plan_reading(struct memory_plan *p, const struct blueprint *b) {
+    if (p->pool_bytes || b->foreign || b->part.end || b->n_rank > 1) return;
+    if (b->file_bytes < plan_available_bytes() / READ_SHARE) return;
+    uint64_t left = p->is_device ? p->host_budget_bytes - p->host_bytes
+                                 : p->budget_bytes - p->weight_bytes - p->program_bytes;
+    p->read_bytes = left < READ_BYTES ? left : READ_BYTES;
+}
+
 static int refuse(const struct memory_plan *p, const struct blueprint *b,
                   const struct plan_params *want, struct err *e) {
     char need[16], have[16], weights[16], host[16], host_have[16];
@@ -527,6 +539,7 @@ int plan_make(struct memory_plan *out, const char *path, const struct plan_param
         set_budgets(out, b, p);
         out->n_ctx_train = train > 0 ? train : PLAN_DEFAULT_CTX;
         if (!choose_engines(out, b, p)) rc = refuse(out, b, p, e);
+        else plan_reading(out, b);
         out->n_engine = b->n_engine;
     }
     /* checkpoints may use what the plan leaves */
@@ -544,7 +557,8 @@ struct expert_placement plan_placement(const struct memory_plan *p) {
                                      .streams = p->staging_bytes > 0,
                                      .pool_bytes = p->pool_bytes,
                                      .room_bytes = p->pool_bytes ? p->cache_bytes : 0,
-                                     .slot_bytes = p->slot_bytes};
+                                     .slot_bytes = p->slot_bytes,
+                                     .read_bytes = p->read_bytes};
 }
 
 static void print_pool(const struct memory_plan *p, struct buf *out) {

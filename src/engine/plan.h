@@ -76,6 +76,7 @@ struct memory_plan {
     /* part of weight_bytes: slots on the device for experts in use, and their stage; all experts are then in pinned host
      * memory of expert_bytes, and n_cpu_moe is 0. 0: no slots */
     uint64_t slot_bytes;
+    uint64_t read_bytes; /* host memory while weights are read (expert_placement) */
     /* pool_bytes: part of the processor's weight_bytes, memory for experts that are read from the file on demand.
      * disk_bytes: all of these experts. Both 0: all experts are in memory */
     uint64_t pool_bytes, disk_bytes;

@@ -560,22 +560,27 @@ static int copy_table(struct binder *b, struct weight *table) {
     return rc;
 }
 
-static int prepare_one(struct binder *b, struct weight *m, int32_t il, struct dev *d, char **at) {
+/* bytes: those of m, in the mapping or in memory that is used again. */
+static int prepare_one(struct binder *b, struct weight *m, const void *bytes, int32_t il,
+                       struct dev *d, char **at) {
+    const struct weight file = *m;
+    struct weight from = file, ready;
+    from.data = bytes;
     if (is_in_slots(b->w, b->hp, m, il)) {
-        struct weight from = *m;
+        m->data = bytes;
         int rc = expert_slots_pack(b->w->experts.slots, il, m);
-        if (!rc) gguf_release(b->g, from.data, weight_bytes(&from));
+        if (rc) *m = file;
+        else gguf_release(b->g, file.data, weight_bytes(&file));
         if (rc == CHIMERE_ENUMERIC) return matrix_not_finite(b, m, il);
         return rc ? err_set(b->e, rc, "preparing experts") : 0;
     }
     size_t n = prepared_share(d, m);
-    struct weight file = *m, ready;
     if (!n) {
         if (!matrix_is_finite(m)) return matrix_not_finite(b, m, il);
         int rc = note_source(b, m, m, false);
         return !rc && b->w->experts.tier && tensor_of(b, m) ? copy_matrix(b, m) : rc;
     }
-    int rc = d->ops->prepare(d, m, *at, &ready);
+    int rc = d->ops->prepare(d, &from, *at, &ready);
     if (rc == CHIMERE_ENUMERIC) return matrix_not_finite(b, m, il);
     if (rc) return d->ops->status(d, b->e) ? b->e->code : err_set(b->e, rc, "preparing weights");
     *m = ready;
@@ -717,18 +722,35 @@ static int take_blocks(struct binder *b, size_t block, size_t host_block, char *
     return *host ? 0 : err_set(b->e, CHIMERE_ENOMEM, "out of memory for experts on the host");
 }
 
+/* Whether the model uses m's bytes in the file only to prepare it. */
+static bool is_read_once(struct binder *b, const struct weight *m, int32_t il) {
+    if (m->data == b->w->global.token_embd.data || home_of(b, m, il) != b->dev) return false;
+    return is_in_slots(b->w, b->hp, m, il) || prepared_share(b->dev, m) > 0;
+}
+
+static struct ahead_part part_of(struct binder *b, const struct weight *m, int32_t il) {
+    struct ahead_part p = {.at = m->data, .n = weight_bytes(m)};
+    bool is_whole = m->n_mat == 1 || m->mat_bytes == m->row_bytes * (uint64_t)m->n_out;
+    const struct gguf_tensor *t = is_whole && is_read_once(b, m, il) ? tensor_of(b, m) : NULL;
+    if (!t) return p;
+    p.is_once = true;
+    p.file = t->file;
+    p.offset = t->offset + (uint64_t)((const unsigned char *)m->data - t->data);
+    return p;
+}
+
 /* Lists what prepare_all reads, in its order: the table of tokens, then every matrix. Returns the number. */
 static size_t list_read(struct binder *b, struct ahead_part *out) {
     struct weight *m[MAX_MATRICES];
     const struct weight *table = &b->w->global.token_embd;
     size_t n = 0;
-    if (out) out[n] = (struct ahead_part){table->data, table->data ? weight_bytes(table) : 0};
+    if (out) out[n] = (struct ahead_part){.at = table->data, .n = table->data ? weight_bytes(table) : 0};
     n++;
     for (int32_t il = -1; il < arch_n_layer_all(b->hp); il++) {
         int n_here = matrices(b->w, b->hp, il, m);
         for (int i = 0; i < n_here; i++) {
             if (!m[i]->data || is_on_disk(b->w, b->hp, m[i], il)) continue;
-            if (out) out[n] = (struct ahead_part){m[i]->data, weight_bytes(m[i])};
+            if (out) out[n] = part_of(b, m[i], il);
             n++;
         }
     }
@@ -753,13 +775,42 @@ static int prepare_each(struct binder *b, char *at, char *host, struct ahead *ah
             if (is_on_disk(b->w, b->hp, m[i], il)) continue;
             struct dev *d = home_of(b, m[i], il);
             if (d != b->dev) b->w->host_bytes_per_tok += read;
-            ahead_use(ahead, ++n_read);
-            rc = prepare_one(b, m[i], il, d, d == b->dev ? &at : &host);
+            const void *from = ahead_use(ahead, ++n_read);
+            rc = prepare_one(b, m[i], from, il, d, d == b->dev ? &at : &host);
             if (rc) break;
             done += bytes;
             if (!quiet) progress_step(done);
         }
     }
+    return rc;
+}
+
+/* Prepares everything while the next matrices are read; read_bytes: as in expert_placement. */
+static int read_all(struct binder *b, char *at, char *host, uint64_t read_bytes, bool quiet) {
+    size_t n = list_read(b, NULL);
+    uint32_t n_file = gguf_n_files(b->g);
+    struct ahead *ahead = NULL;
+    struct ahead_part *part = mem_alloc_array(n, sizeof *part);
+    struct ahead_file *file = mem_alloc_array(n_file, sizeof *file);
+    int rc = part && file ? 0 : err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
+    if (!rc) list_read(b, part);
+    for (uint32_t i = 0; !rc && i < n_file; i++)
+        file[i] = (struct ahead_file){gguf_path(b->g, i), gguf_file_bytes(b->g, i)};
+    const struct ahead_params p = {.part = part,
+                                   .n = n,
+                                   .file = file,
+                                   .n_file = n_file,
+                                   .room_bytes = (size_t)read_bytes};
+    if (!rc) rc = ahead_new(&ahead, &p, b->e);
+    if (!rc) rc = check_tables(b);
+    if (!rc) rc = prepare_each(b, at, host, ahead, quiet);
+    if (!rc) b->w->direct_bytes = ahead_direct_bytes(ahead);
+    if (b->w->direct_bytes)
+        log_info("weights: %llu MB read without the page cache",
+                 (unsigned long long)b->w->direct_bytes >> 20);
+    ahead_free(ahead);
+    mem_free(part);
+    mem_free(file);
     return rc;
 }
 
@@ -799,17 +850,8 @@ static int prepare_all(struct binder *b, const struct expert_placement *where, b
             if (on_host(b->w, il)) end += copy_vectors(b, il, end);
         host += vector_bytes;
     }
-    size_t n_read = list_read(b, NULL);
-    struct ahead *ahead = NULL;
-    struct ahead_part *parts = mem_alloc_array(n_read, sizeof *parts);
-    if (!parts) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
-    list_read(b, parts);
-    rc = ahead_new(&ahead, parts, n_read, b->e);
-    if (!rc) rc = check_tables(b);
     if (!quiet) progress_begin("preparing weights", total, true);
-    if (!rc) rc = prepare_each(b, at, host, ahead, quiet);
-    ahead_free(ahead);
-    mem_free(parts);
+    rc = read_all(b, at, host, where ? where->read_bytes : 0, quiet);
     if (!quiet) progress_end();
     for (int32_t il = 0; il < b->hp->n_layer; il++) b->w->bytes_per_tok += shared_bytes(b, il);
     return rc;

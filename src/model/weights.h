@@ -108,6 +108,7 @@ struct weights {
     size_t n_tail;
     uint64_t bytes_per_tok;      /* weight bytes that decoding one token reads */
     uint64_t host_bytes_per_tok; /* of these, read by the processor beside the device */
+    uint64_t direct_bytes;       /* read without the page cache */
 };
 
 /* slice: the device's part of each tensor; hp is the slice's; NULL: the whole tensors. */

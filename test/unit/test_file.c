@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/reader.h"
 
 static char dir[64];
 
@@ -220,9 +223,11 @@ static void parts_are_read_before_they_are_used(void **state) {
         assert_int_equal(truncate(in_dir("a"), 0), 0);
         return;
     }
-    const struct ahead_part parts[] = {{m.data + 1, FIRST - 1}, {m.data + FIRST, size - FIRST}};
+    const struct ahead_part parts[] = {{.at = m.data + 1, .n = FIRST - 1},
+                                       {.at = m.data + FIRST, .n = size - FIRST}};
     assert_false(is_resident(m.data + size - MORE));
-    assert_int_equal(ahead_new(&a, parts, 2, &e), 0);
+    const struct ahead_params p = {.part = parts, .n = 2};
+    assert_int_equal(ahead_new(&a, &p, &e), 0);
     assert_true(becomes_resident(m.data + AHEAD_BYTES - MORE));
     assert_true(becomes_resident(m.data + FIRST));
     usleep(50000);
@@ -231,6 +236,132 @@ static void parts_are_read_before_they_are_used(void **state) {
     assert_true(becomes_resident(m.data + size - 1));
     ahead_free(a);
     file_unmap(&m);
+    assert_int_equal(truncate(in_dir("a"), 0), 0);
+}
+
+/* ---- without the page cache ---- */
+
+enum { ONCE_BYTES = 9 << 20, ONCE_ROOM = 3 << 20, N_ONCE = 7 };
+
+/* A file whose pages are not in memory. Returns false if this system keeps them there. */
+static bool make_uncached(unsigned char *bytes, struct file_map *m) {
+    struct err e = {0};
+    for (size_t i = 0; i < ONCE_BYTES; i++) bytes[i] = (unsigned char)(i * 2654435761u >> 13);
+    assert_int_equal(file_write(in_dir("a"), bytes, ONCE_BYTES, &e), 0);
+    int fd = open(in_dir("a"), O_RDONLY);
+    assert_true(fd >= 0);
+    fsync(fd);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+    assert_int_equal(file_map(m, in_dir("a"), &e), 0);
+    if (!is_resident(m->data + ONCE_BYTES / 2)) return true;
+    puts("skip: reading without the page cache, a build folder on a disk");
+    file_unmap(m);
+    return false;
+}
+
+/* Parts of all sizes at odd places, one of which the program uses later too, and one that is larger than the room. */
+static void list_once(const struct file_map *m, struct ahead_part part[N_ONCE]) {
+    static const size_t at[N_ONCE + 1] = {1,       5000,    1500000, 1500032,
+                                          2900000, 5000000, 5700000, ONCE_BYTES - 1};
+    for (int i = 0; i < N_ONCE; i++)
+        part[i] = (struct ahead_part){.at = m->data + at[i],
+                                      .n = at[i + 1] - at[i],
+                                      .is_once = i != 4,
+                                      .offset = at[i]};
+}
+
+/* Uses all parts, whose bytes must be right, in memory or in the mapping. Returns how many were in memory. */
+static int use_once(struct ahead *a, const struct ahead_part part[N_ONCE],
+                    const unsigned char *bytes) {
+    int n_direct = 0;
+    for (size_t i = 0; i < N_ONCE; i++) {
+        const void *at = ahead_use(a, i);
+        n_direct += at != part[i].at;
+        if (at != part[i].at) assert_memory_equal(at, bytes + part[i].offset, part[i].n);
+    }
+    return n_direct;
+}
+
+static struct ahead_params once_params(const struct ahead_part part[N_ONCE],
+                                       const struct ahead_file *file) {
+    return (struct ahead_params){
+        .part = part, .n = N_ONCE, .file = file, .n_file = 1, .room_bytes = ONCE_ROOM};
+}
+
+static void parts_used_once_are_read_without_the_page_cache(void **state) {
+    (void)state;
+    unsigned char *bytes = mem_alloc(ONCE_BYTES);
+    struct file_map m;
+    struct ahead_part part[N_ONCE];
+    struct err e = {0};
+    char path[128];
+    snprintf(path, sizeof path, "%s", in_dir("a"));
+    const struct ahead_file file = {path, ONCE_BYTES};
+    assert_non_null(bytes);
+    if (make_uncached(bytes, &m)) {
+        struct ahead *a;
+        list_once(&m, part);
+        struct ahead_params p = once_params(part, &file);
+        assert_int_equal(ahead_new(&a, &p, &e), 0);
+        assert_int_equal(use_once(a, part, bytes), N_ONCE - 2);
+        assert_int_equal(ahead_direct_bytes(a),
+                         part[6].offset - part[0].offset - part[4].n);
+        ahead_free(a);
+        assert_false(is_resident(m.data + 1000000));
+        for (int unused = 0; unused < 3; unused++) { /* parts that were posted, but are not used */
+            assert_int_equal(ahead_new(&a, &p, &e), 0);
+            for (size_t i = 0; i < (size_t)unused; i++) ahead_use(a, 2 * i + 1);
+            ahead_free(a);
+        }
+        memset(bytes, 0, ONCE_BYTES); /* a file in memory is used where it is */
+        for (size_t i = 0; i < ONCE_BYTES; i += 4096) bytes[0] |= m.data[i];
+        assert_int_equal(ahead_new(&a, &p, &e), 0);
+        assert_int_equal(use_once(a, part, bytes), 0);
+        ahead_free(a);
+        file_unmap(&m);
+    }
+    mem_free(bytes);
+    assert_int_equal(truncate(in_dir("a"), 0), 0);
+}
+
+/* A part that cannot be read is used in the mapping; so are all if there is no memory for reading them. */
+static void parts_that_cannot_be_read_are_used_in_the_mapping(void **state) {
+    (void)state;
+    unsigned char *bytes = mem_alloc(ONCE_BYTES);
+    struct file_map m;
+    struct ahead *a;
+    struct ahead_part part[N_ONCE];
+    struct err e = {0};
+    char path[128];
+    snprintf(path, sizeof path, "%s", in_dir("a"));
+    const struct ahead_file file = {path, ONCE_BYTES}, other = {path, ONCE_BYTES - 1};
+    assert_non_null(bytes);
+    if (make_uncached(bytes, &m)) {
+        list_once(&m, part);
+        struct ahead_params p = once_params(part, &file);
+        for (int error = 0; error <= EIO; error += EIO) { /* a short read; a failed one */
+            reader_fail_nth(2, error);
+            assert_int_equal(ahead_new(&a, &p, &e), 0);
+            assert_int_equal(use_once(a, part, bytes), N_ONCE - 3);
+            ahead_free(a);
+            reader_fail_nth(0, 0);
+        }
+        for (int nth = 1; nth < 80; nth++) {
+            mem_fail_nth(nth);
+            int rc = ahead_new(&a, &p, &e);
+            mem_fail_nth(0);
+            assert_true(rc == 0 || rc == CHIMERE_ENOMEM);
+            if (!rc) use_once(a, part, bytes);
+            ahead_free(rc ? NULL : a);
+        }
+        p.file = &other; /* its size changed since it was mapped */
+        assert_int_equal(ahead_new(&a, &p, &e), 0);
+        assert_int_equal(use_once(a, part, bytes), 0);
+        ahead_free(a);
+        file_unmap(&m);
+    }
+    mem_free(bytes);
     assert_int_equal(truncate(in_dir("a"), 0), 0);
 }
 
@@ -261,6 +392,8 @@ int main(void) {
         cmocka_unit_test(what_is_mapped_can_be_replaced),
         cmocka_unit_test(folders_are_made_on_the_way),
         cmocka_unit_test(parts_are_read_before_they_are_used),
+        cmocka_unit_test(parts_used_once_are_read_without_the_page_cache),
+        cmocka_unit_test(parts_that_cannot_be_read_are_used_in_the_mapping),
         cmocka_unit_test(failed_allocations_are_reported),
     };
     return cmocka_run_group_tests(tests, make_dir, drop_dir);

@@ -48,3 +48,9 @@ int mprotect(void *p, size_t n, int access) {
     return VirtualProtect(p, n, access & PROT_WRITE ? PAGE_READWRITE : PAGE_READONLY, &before) ? 0
                                                                                                : -1;
 }
+
+int mincore(void *p, size_t n, unsigned char *out) {
+    (void)p, (void)n, (void)out;
+    errno = ENOSYS;
+    return -1;
+}

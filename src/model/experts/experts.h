@@ -34,6 +34,8 @@ struct expert_placement {
         room_bytes; /* with pool_bytes: for the pages of one sequence pool, whose idle pages then hold experts */
     /* device memory for slots of the experts in use, while all are in host memory; 0: no slots. n_layer is then 0 */
     uint64_t slot_bytes;
+    /* host memory with which weights that are used once are read without the page cache; 0: through it */
+    uint64_t read_bytes;
 };
 
 /* The routed experts of one layer, or its dense feed-forward; zero if they are on the device. */

@@ -22,5 +22,6 @@ void *mmap(void *at, size_t n, int access, int kind, int fd, off_t offset);
 int mprotect(void *p, size_t n, int access); /* only PROT_READ, as a hint */
 int munmap(void *p, size_t n);
 int madvise(void *p, size_t n, int advice); /* hints, without effect but for MADV_DONTNEED */
+int mincore(void *p, size_t n, unsigned char *out); /* not supported: -1 */
 
 #endif
