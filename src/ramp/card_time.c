@@ -7,7 +7,7 @@
 const struct ramp_card *card_of(int32_t n_sm, double bandwidth) {
     const struct ramp_card *best = NULL;
     const char *name;
-    bandwidth /= CARD_BANDWIDTH;
+    bandwidth /= RAMP_BANDWIDTH;
     for (int i = 0; (name = ramp_card_name(i)) != NULL; i++) {
         const struct ramp_card *card = ramp_card_find(name);
         if (card->n_sm != n_sm) continue;
@@ -40,7 +40,7 @@ double card_time(const struct card_run *a, const struct card_run *b, const struc
     for (int32_t i = 0; i < a->n_kernel; i++) {
         const struct op_time *k = &a->kernels[i], *less = same_kernel(b, k);
         double n = (double)k->n_launch, ta = of_a * k->us / n;
-        double read = 1e6 * (double)k->bytes / CARD_BANDWIDTH; /* us, at a byte per second */
+        double read = 1e6 * (double)k->bytes / RAMP_BANDWIDTH; /* us, at a byte per second */
         /* a kernel of another shape on fewer multiprocessors: all of its time counts as latency */
         double tb = less ? of_b * less->us / n : ta;
         double latency = (na * ta - nb * tb) / (na - nb);

@@ -10,8 +10,6 @@
 #include "kernels/ops.h"
 #include "ramp/ramp_type.h"
 
-#define CARD_BANDWIDTH 0.92 /* share of the stated bandwidth that reads reach at best */
-
 /* A decode step of n_seq sequences, or a prompt of n_prompt tokens, on n_sm multiprocessors: its time, and kernels timed
  * one by one. */
 struct card_run {

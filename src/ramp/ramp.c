@@ -253,6 +253,6 @@ int ramp_limit_of(struct ramp_limit *l, const struct ramp_set *s, const struct r
         return err_set(e, CHIMERE_EINVAL, "--min-speed: expected a --card too");
     if (o->bpw > 0) l->bytes = ramp_set_bytes_of_bpw(s, o->bpw);
     if (!card) return 0;
-    l->bandwidth = card->bandwidth;
+    l->card = card;
     return l->bytes ? 0 : card_bytes(o, card, &l->bytes, e);
 }

@@ -11,20 +11,20 @@
 
 enum { LAMBDA_STEPS = 80, MIX_STEPS = 40 };
 
-static double form_seconds(const struct ramp_gene *g, int form, double bandwidth) {
+static double form_seconds(const struct ramp_gene *g, int form, const struct ramp_card *card) {
     const struct ramp_form *f = &g->forms[form];
-    return (double)f->n_bytes * g->share / (bandwidth * ramp_type_speed(f->to.type));
+    return (double)f->n_bytes * g->share / ramp_type_speed(card, f->to.type);
 }
 
-double ramp_seconds(const struct ramp_set *s, double bandwidth, const uint8_t *choice) {
+double ramp_seconds(const struct ramp_set *s, const struct ramp_card *card, const uint8_t *choice) {
     double sum = 0;
-    for (size_t i = 0; i < s->n_gene; i++) sum += form_seconds(&s->genes[i], choice[i], bandwidth);
+    for (size_t i = 0; i < s->n_gene; i++) sum += form_seconds(&s->genes[i], choice[i], card);
     return sum;
 }
 
 bool ramp_fits(const struct ramp_set *s, const struct ramp_limit *l, const uint8_t *choice) {
     if (ramp_set_bytes(s, choice) > l->bytes) return false;
-    return !(l->tok_s > 0) || ramp_seconds(s, l->bandwidth, choice) * l->tok_s <= 1;
+    return !(l->tok_s > 0) || ramp_seconds(s, l->card, choice) * l->tok_s <= 1;
 }
 
 void ramp_hull_mark(struct ramp_set *s) {
@@ -56,7 +56,7 @@ void ramp_hull_mark(struct ramp_set *s) {
 static double cost(const struct ramp_set *s, const struct ramp_gene *g, int form,
                    const struct ramp_limit *l, double mix) {
     double bytes = (double)ramp_form_bytes(s, g, form);
-    return mix > 0 ? (1 - mix) * bytes + mix * form_seconds(g, form, l->bandwidth) * l->bandwidth
+    return mix > 0 ? (1 - mix) * bytes + mix * form_seconds(g, form, l->card) * l->card->bandwidth
                    : bytes;
 }
 

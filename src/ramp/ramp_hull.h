@@ -8,11 +8,12 @@
 #define CHIMERE_RAMP_RAMP_HULL_H
 
 #include "ramp/ramp_set.h"
+#include "ramp/ramp_type.h"
 
 struct ramp_limit {
-    uint64_t bytes;   /* of the file */
-    double tok_s;     /* minimum tokens per second; 0: none */
-    double bandwidth; /* bytes per second of the card, for tok_s */
+    uint64_t bytes;               /* of the file */
+    double tok_s;                 /* minimum tokens per second; 0: none */
+    const struct ramp_card *card; /* for tok_s */
 };
 
 /* Sets on_hull of every form. */
@@ -32,6 +33,6 @@ void ramp_fill(const struct ramp_set *s, const double *gain, const struct ramp_l
                uint8_t *choice);
 bool ramp_fits(const struct ramp_set *s, const struct ramp_limit *l, const uint8_t *choice);
 /* Seconds per token for reading the weights. */
-double ramp_seconds(const struct ramp_set *s, double bandwidth, const uint8_t *choice);
+double ramp_seconds(const struct ramp_set *s, const struct ramp_card *card, const uint8_t *choice);
 
 #endif

@@ -180,7 +180,7 @@ static json_t *figures(const struct report *r, const struct ramp_options *o, str
     buf_printf(text, "%-28s %.6f\n", "KL predicted", predicted);
     if (r->result.n_scored) put_kl(root, r, text);
     if (card) {
-        double tok_s = 1 / ramp_seconds(r->s, card->bandwidth, r->choice);
+        double tok_s = 1 / ramp_seconds(r->s, card, r->choice);
         buf_printf(text, "%-28s %.1f (weights alone)\n", "tokens per second on the card", tok_s);
         json_object_set_new(root, "predicted_tok_s", json_real(tok_s));
     }

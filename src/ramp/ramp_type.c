@@ -79,25 +79,33 @@ static const struct {
     {QUANT_IQ3_KT, 3.375}, {QUANT_IQ4_KT, 4.375},
 };
 
-/* Estimates, rounded, of the fraction of the bandwidth of a plain read that a product with one row reaches on CUDA, in
- * bytes of the file: of the form's bytes .75 and .82 if values are looked up in grids or unpacked from 3 bits and fewer,
- * else .90. */
-double ramp_type_speed(uint32_t type) {
+/* What products of one row with 134 million weights read on an H200, GB of the file per second (docs/ramp.md). */
+#define H200_CLOCKS (132 * 1980e6) /* multiprocessors times Hz */
+static const struct {
+    uint32_t type;
+    double gb_s;
+} on_h200[] = {
+    {QUANT_Q8_0, 2956},    {QUANT_Q6_K, 2698},    {QUANT_IQ6_K, 1969},  {QUANT_Q5_K, 2542},
+    {QUANT_IQ5_K, 1603},   {QUANT_IQ5_KS, 1691},  {QUANT_Q4_K, 2270},   {QUANT_IQ4_K, 1587},
+    {QUANT_IQ4_KS, 1620},  {QUANT_IQ4_KSS, 1605}, {QUANT_IQ4_XS, 1563}, {QUANT_IQ4_KT, 1466},
+    {QUANT_Q3_K, 1621},    {QUANT_IQ3_S, 2164},   {QUANT_IQ3_K, 1611},  {QUANT_IQ3_KS, 1604},
+    {QUANT_IQ3_XXS, 1015}, {QUANT_IQ3_KT, 786},   {QUANT_IQ2_KL, 1612}, {QUANT_Q2_K, 1337},
+    {QUANT_IQ2_K, 1212},   {QUANT_IQ2_KS, 1312},  {QUANT_IQ2_XXS, 736}, {QUANT_IQ2_KT, 863},
+    {QUANT_IQ1_KT, 871},   {QUANT_IQ2_XS, 845},   {QUANT_IQ2_S, 909},   {QUANT_IQ1_S, 498},
+    {QUANT_IQ1_M, 557},
+};
+
+double ramp_type_speed(const struct ramp_card *card, uint32_t type) {
+    const struct quant_traits *t = quant_traits(type);
+    double bits = (double)t->block_bytes * 8 / (double)t->block_elements, device = bits,
+           gb_s = on_h200[0].gb_s;
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
-        if (wide[i].type == type) {
-            const struct quant_traits *t = quant_traits(type);
-            return .90 * t->block_bytes * 8 / t->block_elements / wide[i].bits;
-        }
-    switch (type) {
-    case QUANT_IQ2_XXS:
-    case QUANT_IQ2_XS:
-    case QUANT_IQ2_S: return .75;
-    case QUANT_Q2_K:
-    case QUANT_Q3_K:
-    case QUANT_IQ3_XXS:
-    case QUANT_IQ3_S: return .82;
-    default: return .90;
-    }
+        if (wide[i].type == type) device = wide[i].bits;
+    for (size_t i = 0; i < sizeof on_h200 / sizeof *on_h200; i++)
+        if (on_h200[i].type == type) gb_s = on_h200[i].gb_s;
+    double memory = RAMP_BANDWIDTH * card->bandwidth * bits / device,
+           work = gb_s * 1e9 / H200_CLOCKS * card->n_sm * card->clock;
+    return work < memory ? work : memory;
 }
 
 /* Processor time on one core of a Zen 3, rounded (docs/ramp.md): of the encoder, and of rounding by correlation after

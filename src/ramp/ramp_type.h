@@ -19,7 +19,10 @@ struct ramp_card {
 };
 const struct ramp_card *ramp_card_find(const char *name); /* NULL: none of that name */
 const char *ramp_card_name(int i);                        /* NULL after the last */
-double ramp_type_speed(uint32_t type);                    /* fraction of bandwidth, an estimate */
-double ramp_type_cost(uint32_t type, bool correlated);    /* of encoding: s per weight, one core */
+#define RAMP_BANDWIDTH 0.92 /* share of the stated bandwidth that reads reach at best */
+/* Bytes of the file per second that products of one row read on the card: what its memory allows, or what its
+ * multiprocessors calculate, if a clock of them does as much as one of an H200's. */
+double ramp_type_speed(const struct ramp_card *card, uint32_t type);
+double ramp_type_cost(uint32_t type, bool correlated); /* of encoding: s per weight, one core */
 
 #endif

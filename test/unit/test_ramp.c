@@ -192,17 +192,27 @@ static void solutions_take_encoded_forms(void **st) {
     }
 }
 
-/* A type that the device reads in a wider form is not faster than its bytes in the file suggest. */
-static void speed_counts_the_bytes_that_are_read(void **st) {
+/* A card with little bandwidth per multiprocessor reads as fast as its memory allows, and a type in a wider form more
+ * bytes than the file has; other cards, and types that take many instructions, are bound by their multiprocessors. */
+static void speed_is_that_of_memory_or_of_work(void **st) {
     (void)st;
     static const struct {
+        const char *card;
         uint32_t type;
-        double file, device; /* bits per weight */
-    } cases[] = {{QUANT_IQ1_S, 1.5625, 10}, {QUANT_IQ4_KSS, 4, 4.375}, {QUANT_IQ4_KT, 4, 4.375}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_true(fabs(ramp_type_speed(cases[i].type) - .9 * cases[i].file / cases[i].device) <
-                    1e-9);
-    assert_true(ramp_type_speed(QUANT_IQ6_K) == ramp_type_speed(QUANT_Q6_K));
+        double gb_s;
+    } cases[] = {
+        {"rtx-5060-ti-16g", QUANT_Q8_0, .92 * 448},
+        {"rtx-5060-ti-16g", QUANT_IQ4_KSS, .92 * 448 * 4 / 4.375},
+        {"rtx-5060-ti-16g", QUANT_IQ1_S, .92 * 448 * 1.5625 / 10},
+        {"rtx-5060-ti-16g", QUANT_IQ2_XXS, 736. / 132 / 1980 * 36 * 2572},
+        {"h200-141g", QUANT_IQ3_KT, 786},
+        {"h200-141g", QUANT_F16, 2956},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double v = ramp_type_speed(ramp_card_find(cases[i].card), cases[i].type) * 1e-9;
+        if (fabs(v - cases[i].gb_s) > 1e-6 * cases[i].gb_s)
+            fail_msg("case %zu: %.3f GB/s, expected %.3f", i, v, cases[i].gb_s);
+    }
 }
 
 int main(void) {
@@ -212,7 +222,7 @@ int main(void) {
         cmocka_unit_test(a_uniform_choice_has_a_fallback),
         cmocka_unit_test(effort_is_spent_once),
         cmocka_unit_test(solutions_take_encoded_forms),
-        cmocka_unit_test(speed_counts_the_bytes_that_are_read),
+        cmocka_unit_test(speed_is_that_of_memory_or_of_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
