@@ -12,6 +12,7 @@
 #include "format/quant.h"
 #include "engine/lm.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm/repack.h"
 #include "kernels/link.h"
 #include "model/dflash.h"
 #include "model/draft_head.h"
@@ -30,7 +31,7 @@ enum {
     /* one layer in so many may stay on the processor before slots for experts are faster */
     FEW_LAYERS = 12
 };
-enum { RECORD_WASTE = 64 };         /* lost to alignment, per part of an expert */
+enum { RECORD_WASTE = 64 }; /* lost to alignment, per part of an expert */
 /* A file of more than 1 / READ_SHARE of the available memory is read without the page cache, which it would fill, with at
  * most READ_BYTES of memory. */
 enum { READ_SHARE = 4, READ_BYTES = 512 << 20 };
@@ -61,17 +62,35 @@ uint64_t plan_available_bytes(void) {
 
 /* ---- required memory ---- */
 
-static uint64_t device_bytes(struct dev *d, const struct gguf_tensor *t) {
+static bool weight_of(const struct gguf_tensor *t, struct weight *out) {
     uint64_t row = 0;
+    if (!quant_row_bytes(t->type, t->ne[0], &row)) return false;
+    *out = (struct weight){.type = t->type,
+                           .n_in = (int64_t)t->ne[0],
+                           .n_out = (int64_t)t->ne[1],
+                           .n_mat = (int64_t)t->ne[2],
+                           .row_bytes = row,
+                           .mat_bytes = row * t->ne[1]};
+    return true;
+}
+
+static uint64_t device_bytes(struct dev *d, const struct gguf_tensor *t) {
+    struct weight w;
     if (t->n_elements == t->ne[0]) return (t->n_elements * sizeof(float) + 511) & ~(uint64_t)511;
-    if (!quant_row_bytes(t->type, t->ne[0], &row)) return t->n_bytes;
-    const struct weight w = {.type = t->type,
-                             .n_in = (int64_t)t->ne[0],
-                             .n_out = (int64_t)t->ne[1],
-                             .n_mat = (int64_t)t->ne[2],
-                             .row_bytes = row,
-                             .mat_bytes = row * t->ne[1]};
+    if (!weight_of(t, &w)) return t->n_bytes;
     return (d->ops->prepared_bytes(d, &w) + 255) & ~(uint64_t)255;
+}
+
+/* Bytes of one of t's matrices in a record of the host's pool. */
+static uint64_t record_bytes(const struct gguf_tensor *t) {
+    struct weight w;
+    uint64_t own = weight_of(t, &w) ? repack_bytes(&w) : 0;
+    return (own ? own : t->n_bytes) / t->ne[2] + RECORD_WASTE;
+}
+
+static void note_part(struct blueprint *b, const struct gguf_tensor *t) {
+    uint64_t n = t->n_bytes / t->ne[2];
+    b->part_bytes = n > b->part_bytes ? n : b->part_bytes;
 }
 
 /* Host memory of a weight. The processor multiplies some types from the file's form, without repacking. */
@@ -123,7 +142,7 @@ static void count_tensor(struct blueprint *b, const struct gguf_tensor *t, bool 
         if (!moves || b->is_dense || !t->ne[2]) return;
         b->disk_bytes += own;
         b->record_bytes += own / t->ne[2] + RECORD_WASTE;
-        if (t->n_bytes / t->ne[2] > b->part_bytes) b->part_bytes = t->n_bytes / t->ne[2];
+        note_part(b, t);
         return;
     }
     if (table) return;
@@ -132,6 +151,9 @@ static void count_tensor(struct blueprint *b, const struct gguf_tensor *t, bool 
     if (!moves) return;
     b->expert_dev[place[il]] += n;
     b->expert_host[place[il]] += t->n_bytes;
+    if (b->is_dense || !t->ne[2]) return;
+    b->expert_record[place[il]] += record_bytes(t);
+    note_part(b, t);
 }
 
 static void read_name(struct memory_plan *out, const struct gguf *g, const char *path) {
@@ -240,6 +262,25 @@ static void count_pool(struct memory_plan *p, const struct blueprint *b) {
     p->weight_bytes = b->weight_bytes - b->disk_bytes + p->pool_bytes;
 }
 
+static int32_t least_slots(const struct blueprint *b) {
+    const struct hparams *hp = &b->m->hp;
+    int32_t n = hp->moe.n_used > TIER_MIN_SLOTS ? hp->moe.n_used : TIER_MIN_SLOTS;
+    return n < hp->moe.n_expert ? n : hp->moe.n_expert;
+}
+
+/* The experts of the host's layers are on disk; their pool gets what the rest leaves of the host's memory. */
+static void count_host_pool(struct memory_plan *p, const struct blueprint *b) {
+    uint64_t record = 0;
+    for (int32_t i = 0; i < p->n_cpu_moe; i++) record += b->expert_record[i];
+    p->host_bytes += tier_own_bytes(b->part_bytes) - p->expert_bytes;
+    uint64_t left = p->host_budget_bytes > p->host_bytes ? p->host_budget_bytes - p->host_bytes : 0;
+    uint64_t least = record * (uint64_t)least_slots(b);
+    p->disk_bytes = record * (uint64_t)b->m->hp.moe.n_expert;
+    p->pool_bytes = left < least ? least : left > p->disk_bytes ? p->disk_bytes : left;
+    p->expert_bytes = p->pool_bytes;
+    p->host_bytes += p->pool_bytes;
+}
+
 /* Memory of a drafter's file. Zero if the file cannot be read; opening it later reports that error. */
 static struct dflash_bytes drafter_bytes(const struct model *m, const struct engine_params *g) {
     struct dflash_bytes n = {.weights = 0};
@@ -268,7 +309,8 @@ static void count_tiers(struct memory_plan *p, const struct blueprint *b) {
     p->tier_bytes[PLAN_MEMORY] = b->dev          ? p->expert_bytes
                                  : b->least_pool ? p->pool_bytes
                                                  : b->disk_bytes;
-    p->tier_bytes[PLAN_DISK] = b->dev ? 0 : b->disk_bytes - p->tier_bytes[PLAN_MEMORY];
+    uint64_t disk = b->dev ? p->disk_bytes : b->disk_bytes;
+    p->tier_bytes[PLAN_DISK] = disk ? disk - p->tier_bytes[PLAN_MEMORY] : 0;
 }
 
 static void count(struct memory_plan *p, const struct blueprint *b) {
@@ -309,17 +351,15 @@ static void count(struct memory_plan *p, const struct blueprint *b) {
     uint64_t crossing = (uint64_t)g->n_batch * (uint64_t)m->hp.n_embd * sizeof(float);
     p->scratch_bytes += b->dev->ops->scratch_bytes(b->dev, &need);
     uint64_t rest = p->cache_bytes + p->state_bytes + p->scratch_bytes;
-    p->slot_bytes = 0;
-    if (b->uses_slots) {
-        place_slots(p, b, rest);
-    } else {
-        place_experts(p, b, rest);
-        plan_staging(p, b, rest);
-    }
+    p->slot_bytes = p->pool_bytes = p->disk_bytes = p->staging_bytes = 0;
+    if (b->uses_slots) place_slots(p, b, rest);
+    else place_experts(p, b, rest);
+    if (!b->uses_slots && !b->uses_disk) plan_staging(p, b, rest);
     p->total_bytes = p->weight_bytes + p->cache_bytes + p->state_bytes + p->scratch_bytes;
-    count_tiers(p, b);
     p->host_bytes = p->program_bytes + p->expert_bytes;
     if (p->n_cpu_moe) p->host_bytes += cpu_scratch_bytes(&need, 0) + 2 * crossing;
+    if (p->n_cpu_moe && b->uses_disk) count_host_pool(p, b);
+    count_tiers(p, b);
 }
 
 static bool fits(struct memory_plan *p, const struct blueprint *b) {
@@ -372,10 +412,8 @@ static bool choose(struct memory_plan *p, const struct blueprint *b,
  * worth. So the pool is tried with half of the experts, then with a quarter, then with the minimum. */
 static bool choose_pool(struct memory_plan *p, struct blueprint *b,
                         const struct plan_params *want) {
-    const struct hparams *hp = &b->m->hp;
-    int32_t least = hp->moe.n_used > TIER_MIN_SLOTS ? hp->moe.n_used : TIER_MIN_SLOTS;
+    int32_t least = least_slots(b);
     if (!b->disk_bytes) return false;
-    if (least > hp->moe.n_expert) least = hp->moe.n_expert;
     for (int share = 2; share <= 4; share *= 2) {
         b->least_pool = b->disk_bytes / (uint64_t)share;
         if (b->least_pool >= b->record_bytes * (uint64_t)least && choose(p, b, want)) return true;
@@ -393,25 +431,27 @@ static bool slots_pay(const struct memory_plan *p, const struct blueprint *b) {
 
 /* First plans with the fewest layers of host experts that the user allows, even if the context must be shortened: a
  * shorter context matters less than the speed that experts on the host cost. If that does not fit, moves layers to the
- * host, or plans slots for experts if those are faster and the host can hold all experts. */
+ * host, or plans slots for experts if those are faster and the host can hold all experts. If it cannot hold those of the
+ * layers that move either, they are read from disk. */
 static bool choose_placed(struct memory_plan *p, struct blueprint *b,
                           const struct plan_params *want) {
     int32_t fixed = want->n_cpu_moe < b->n_moe ? want->n_cpu_moe : b->n_moe;
     b->n_cpu_least = b->n_cpu_most = want->fix_cpu_moe ? fixed : 0;
     b->least_pool = 0;
-    b->uses_slots = false;
+    b->uses_slots = b->uses_disk = false;
     if (choose(p, b, want)) return true;
     if (b->foreign || b->has_tails) return false;
     if (!b->dev) return !want->in_memory && choose_pool(p, b, want);
     if (want->fix_cpu_moe || !b->n_moe) return false;
     b->n_cpu_most = b->n_moe;
     bool ok = choose(p, b, want);
-    if (!want->expert_slots || b->is_dense || b->has_expert_bias || (ok && !slots_pay(p, b)) ||
-        !expert_slots_are_possible(b->dev, &b->m->hp))
-        return ok;
     struct memory_plan layers = *p;
-    b->uses_slots = true;
-    if (choose(p, b, want)) return true;
+    b->uses_slots = want->expert_slots && !b->is_dense && !b->has_expert_bias &&
+                    (!ok || slots_pay(p, b)) && expert_slots_are_possible(b->dev, &b->m->hp);
+    if (b->uses_slots && choose(p, b, want)) return true;
+    b->uses_slots = false;
+    b->uses_disk = !ok && !b->is_dense && !want->in_memory;
+    if (b->uses_disk && choose(p, b, want)) return true;
     *p = layers;
     return ok;
 }
@@ -556,7 +596,8 @@ struct expert_placement plan_placement(const struct memory_plan *p) {
     return (struct expert_placement){.n_layer = p->n_cpu_moe,
                                      .streams = p->staging_bytes > 0,
                                      .pool_bytes = p->pool_bytes,
-                                     .room_bytes = p->pool_bytes ? p->cache_bytes : 0,
+                                     .room_bytes =
+                                         p->pool_bytes && !p->is_device ? p->cache_bytes : 0,
                                      .slot_bytes = p->slot_bytes,
                                      .read_bytes = p->read_bytes};
 }
@@ -605,11 +646,13 @@ void plan_print(const struct memory_plan *p, struct buf *out) {
                scratch);
     if (!p->is_device) buf_printf(out, "  program      %10s\n", program);
     buf_printf(out, "  in all       %10s  of %s that may be used\n", total, budget);
-    if (p->pool_bytes || p->slot_bytes) print_pool(p, out);
+    if ((p->pool_bytes && !p->is_device) || p->slot_bytes) print_pool(p, out);
     if (p->is_device && (p->is_dense ? p->n_cpu_moe : p->n_moe) && !p->slot_bytes)
         buf_printf(out, "  %-12s %10s  of %d of %d layers, on the processor%s\n",
                    p->is_dense ? "feed-forward" : "experts", experts, p->n_cpu_moe, p->n_moe,
-                   p->staging_bytes ? "; long prompts stream them to the GPU" : "");
+                   p->staging_bytes ? "; long prompts stream them to the GPU"
+                   : p->pool_bytes  ? "; the others of these layers are read from disk"
+                                    : "");
     if (p->is_device)
         buf_printf(out, "  host         %10s  of %s that may be used\n", host, host_budget);
     buf_printf(out, "  kept states  %10s  at most, beside that\n", kept);

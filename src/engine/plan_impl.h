@@ -38,11 +38,14 @@ struct blueprint {
     /* bytes of each mixture layer's experts on the device and on the host, in layer order; or, in a model without
      * experts, of the dense feed-forward (experts_can_move) */
     uint64_t expert_dev[ARCH_MAX_LAYERS], expert_host[ARCH_MAX_LAYERS];
+    uint64_t
+        expert_record[ARCH_MAX_LAYERS]; /* of one expert, in the form of a host's pool (tier.h) */
     /* how many mixture layers exist; how many may go to the host */
     int32_t n_moe, n_cpu_most;
     int32_t n_cpu_least;
     bool uses_slots;      /* experts are in slots of device memory (expert_slots.h) */
-    bool has_expert_bias; /* then they cannot be */
+    bool uses_disk;       /* experts that go to the host are in a pool over the disk */
+    bool has_expert_bias; /* then they cannot be in slots */
     bool is_dense;        /* no layer has experts */
     bool has_tails; /* matrices in two parts: only if all experts are in the device's memory */
 };

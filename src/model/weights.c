@@ -435,7 +435,7 @@ static bool is_routed(const struct weights *w, const struct hparams *hp, const s
 /* Whether m is read from the file on demand, or is in slots; nothing is prepared on the device for it. */
 static bool is_on_disk(const struct weights *w, const struct hparams *hp, const struct weight *m,
                        int32_t il) {
-    return w->experts.tier && is_routed(w, hp, m, il);
+    return w->experts.tier && is_routed(w, hp, m, il) && (!w->experts.host || on_host(w, il));
 }
 static bool is_in_slots(const struct weights *w, const struct hparams *hp, const struct weight *m,
                         int32_t il) {
@@ -539,8 +539,11 @@ static int note_source(struct binder *b, struct weight *slot, const struct weigh
     return 0;
 }
 
-/* For models with experts on disk: copies the other matrices to memory. So the file may be truncated while such a
- * model runs, and the file's pages do not count as the program's memory. */
+/* For models on the processor with experts on disk: copies the other matrices to memory. So the file may be truncated
+ * while such a model runs, and the file's pages do not count as the program's memory. */
+static bool copies_all(const struct binder *b) {
+    return b->w->experts.tier && b->dev->ops->is_host;
+}
 static int copy_matrix(struct binder *b, struct weight *m) {
     size_t n = weight_bytes(m);
     char *p = b->dev->ops->alloc(b->dev, n);
@@ -578,7 +581,7 @@ static int prepare_one(struct binder *b, struct weight *m, const void *bytes, in
     if (!n) {
         if (!matrix_is_finite(m)) return matrix_not_finite(b, m, il);
         int rc = note_source(b, m, m, false);
-        return !rc && b->w->experts.tier && tensor_of(b, m) ? copy_matrix(b, m) : rc;
+        return !rc && copies_all(b) && tensor_of(b, m) ? copy_matrix(b, m) : rc;
     }
     int rc = d->ops->prepare(d, &from, *at, &ready);
     if (rc == CHIMERE_ENUMERIC) return matrix_not_finite(b, m, il);
@@ -601,7 +604,7 @@ static int check_tables(struct binder *b) {
                                          : matrix_not_finite(b, tables[i], -1);
         const struct weight *tail = tables[i]->tail;
         if (!rc && tail && !matrix_is_finite(tail)) rc = matrix_not_finite(b, tail, -1);
-        if (!rc && b->w->experts.tier) rc = copy_table(b, tables[i]);
+        if (!rc && copies_all(b)) rc = copy_table(b, tables[i]);
     }
     return rc;
 }
@@ -688,22 +691,25 @@ static int place_experts(struct binder *b, const struct expert_placement *where,
     return n && where->streams ? alloc_staging(b) : 0;
 }
 
-/* Opens the pool of experts that the device or the processor uses: slots over host memory, or memory over the disk. */
+/* Opens the pool of experts that the device or the processor uses: slots over host memory, or memory over the disk;
+ * beside a device, for the layers whose experts the host multiplies. */
 static int open_pool(struct binder *b, const struct expert_placement *where) {
-    bool is_host = b->dev->ops->is_host;
-    uint64_t bytes = is_host ? where->pool_bytes : where->slot_bytes;
-    if (!bytes || !b->hp->moe.n_expert) return 0;
+    struct expert_store *s = &b->w->experts;
+    struct dev *home = b->dev->ops->is_host ? b->dev : s->host;
+    bool is_disk = home && where->pool_bytes;
+    if ((!is_disk && (b->dev->ops->is_host || !where->slot_bytes)) || !b->hp->moe.n_expert)
+        return 0;
     struct tier_layer_weights *l = mem_alloc_array((size_t)b->hp->n_layer, sizeof *l);
     if (!l) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
     for (int32_t il = 0; il < b->hp->n_layer; il++) {
         struct layer_weights *w = &b->w->layer[il];
-        if (b->hp->layer[il].ffn & FFN_MOE)
+        if ((b->hp->layer[il].ffn & FFN_MOE) && (!s->host || on_host(b->w, il)))
             l[il] = (struct tier_layer_weights){{&w->moe.gate, &w->moe.up, &w->moe.down}};
     }
-    struct expert_store *s = &b->w->experts;
-    int rc = is_host ? tier_new(&s->tier, b->hp, b->g, b->dev, l, b->hp->n_layer, bytes,
+    int rc = is_disk ? tier_new(&s->tier, b->hp, b->g, home, l, b->hp->n_layer, where->pool_bytes,
                                 where->room_bytes, b->e)
-                     : expert_slots_new(&s->slots, b->hp, b->dev, l, b->hp->n_layer, bytes, b->e);
+                     : expert_slots_new(&s->slots, b->hp, b->dev, l, b->hp->n_layer,
+                                        where->slot_bytes, b->e);
     mem_free(l);
     return rc;
 }
@@ -744,7 +750,8 @@ static size_t list_read(struct binder *b, struct ahead_part *out) {
     struct weight *m[MAX_MATRICES];
     const struct weight *table = &b->w->global.token_embd;
     size_t n = 0;
-    if (out) out[n] = (struct ahead_part){.at = table->data, .n = table->data ? weight_bytes(table) : 0};
+    if (out)
+        out[n] = (struct ahead_part){.at = table->data, .n = table->data ? weight_bytes(table) : 0};
     n++;
     for (int32_t il = -1; il < arch_n_layer_all(b->hp); il++) {
         int n_here = matrices(b->w, b->hp, il, m);
@@ -796,11 +803,8 @@ static int read_all(struct binder *b, char *at, char *host, uint64_t read_bytes,
     if (!rc) list_read(b, part);
     for (uint32_t i = 0; !rc && i < n_file; i++)
         file[i] = (struct ahead_file){gguf_path(b->g, i), gguf_file_bytes(b->g, i)};
-    const struct ahead_params p = {.part = part,
-                                   .n = n,
-                                   .file = file,
-                                   .n_file = n_file,
-                                   .room_bytes = (size_t)read_bytes};
+    const struct ahead_params p = {
+        .part = part, .n = n, .file = file, .n_file = n_file, .room_bytes = (size_t)read_bytes};
     if (!rc) rc = ahead_new(&ahead, &p, b->e);
     if (!rc) rc = check_tables(b);
     if (!rc) rc = prepare_each(b, at, host, ahead, quiet);

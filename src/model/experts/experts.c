@@ -69,6 +69,41 @@ void experts_free(struct experts *x) {
     mem_free(x);
 }
 
+/* ---- from disk ---- */
+
+struct disk_run {
+    struct dev *d;
+    struct moe_args a;      /* with the shared expert */
+    struct moe_args routed; /* without */
+};
+
+static void compute(void *ud, const struct tier_group *g) {
+    struct disk_run *r = ud;
+    struct moe_args *a = g->is_last || g->pass == MOE_EARLY ? &r->a : &r->routed;
+    a->pass = g->pass;
+    a->place = g->place;
+    a->early = g->early;
+    r->d->ops->moe(r->d, a);
+}
+
+/* d: the processor, as the model's device or beside it. */
+static void run_on_disk(struct experts *x, struct dev *d, int32_t il, const struct moe_args *a) {
+    struct disk_run r = {.d = d, .a = *a};
+    if (x->err.code) return;
+    if (!a->chosen) {
+        r.a.ids = x->ids;
+        r.a.logits = d->ops->route(d, &r.a);
+        r.a.chosen = x->ids;
+        r.a.ids = a->ids;
+    }
+    r.routed = r.a;
+    r.routed.sh_gate = r.routed.sh_up = r.routed.sh_down = NULL;
+    r.routed.shared_gate_w = NULL;
+    tier_run(x->m->weights.experts.tier, il, r.a.chosen, a->n_tok, compute, &r, &x->err);
+}
+
+/* ---- on the host ---- */
+
 /* The shared expert runs on the device while the routed ones run on the host. The device writes the normalized rows
  * to pinned memory; in steps also the router's logits (2 MB of floats per layer, an eighth of what the host would read
  * to compute them). It reads the host's sums from pinned memory. The host waits once per layer, for the rows. */
@@ -117,7 +152,8 @@ static void run_on_host(struct experts *x, int32_t il, const struct moe_args *a)
     routed.out = x->y;
     if (a->chosen) routed.chosen = experts_chosen(x, il, true);
     if (a->keep) routed.keep = x->keep;
-    host->ops->moe(host, &routed);
+    if (x->m->weights.experts.tier) run_on_disk(x, host, il, &routed);
+    else host->ops->moe(host, &routed);
     ops->axpby(x->d, a->out, 1, x->y, 1, n);
 }
 
@@ -202,43 +238,11 @@ void experts_run_dense(struct experts *x, int32_t il, const struct ffn_args *a) 
     stage_next(x, il + 1);
 }
 
-/* ---- from disk ---- */
-
-struct disk_run {
-    struct experts *x;
-    struct moe_args a;      /* with the shared expert */
-    struct moe_args routed; /* without */
-};
-
-static void compute(void *ud, const struct tier_group *g) {
-    struct disk_run *r = ud;
-    struct moe_args *a = g->is_last || g->pass == MOE_EARLY ? &r->a : &r->routed;
-    a->pass = g->pass;
-    a->place = g->place;
-    a->early = g->early;
-    r->x->d->ops->moe(r->x->d, a);
-}
-
-static void run_on_disk(struct experts *x, int32_t il, const struct moe_args *a) {
-    struct disk_run r = {.x = x, .a = *a};
-    if (x->err.code) return;
-    if (!a->chosen) {
-        r.a.ids = x->ids;
-        r.a.logits = x->d->ops->route(x->d, &r.a);
-        r.a.chosen = x->ids;
-        r.a.ids = a->ids;
-    }
-    r.routed = r.a;
-    r.routed.sh_gate = r.routed.sh_up = r.routed.sh_down = NULL;
-    r.routed.shared_gate_w = NULL;
-    tier_run(x->m->weights.experts.tier, il, r.a.chosen, a->n_tok, compute, &r, &x->err);
-}
-
 static void run(struct experts *x, int32_t il, const struct moe_args *a) {
     const struct expert_store *s = &x->m->weights.experts;
     const struct expert_layer *l = s->host ? &s->layer[il] : NULL;
-    if (s->tier && il < x->m->hp.n_layer) {
-        run_on_disk(x, il, a);
+    if (s->tier && !s->host && il < x->m->hp.n_layer) {
+        run_on_disk(x, x->d, il, a);
         return;
     }
     if (!l || !l->on_host) {

@@ -5,23 +5,26 @@
 #include "model/experts/experts.h"
 #include "model/experts/tier.h"
 
+/* Beside a device, its pages cannot hold the host's experts. */
+static struct tier *tier_of(const struct expert_store *s) { return s->host ? NULL : s->tier; }
+
 void *experts_lend_room(const struct expert_store *s, const void *owner, size_t n) {
-    return s->tier ? tier_lend_room(s->tier, owner, n) : NULL;
+    return tier_of(s) ? tier_lend_room(s->tier, owner, n) : NULL;
 }
 
 bool experts_lend_begin(const struct expert_store *s, const void *owner, const struct page_array *a,
                         int32_t n) {
-    if (s->tier) return tier_lend_begin(s->tier, owner, a, n);
+    if (tier_of(s)) return tier_lend_begin(s->tier, owner, a, n);
     return s->slots && expert_slots_borrow(s->slots, owner, a, n);
 }
 
 void experts_lend_parts(const struct expert_store *s, uint32_t parts) {
-    if (s->tier) tier_lend_parts(s->tier, parts);
+    if (tier_of(s)) tier_lend_parts(s->tier, parts);
     else expert_slots_lend(s->slots, parts);
 }
 
 void experts_lend_end(const struct expert_store *s, const void *owner) {
-    if (s->tier) tier_lend_end(s->tier, owner);
+    if (tier_of(s)) tier_lend_end(s->tier, owner);
     else if (s->slots) expert_slots_return(s->slots, owner);
 }
 
