@@ -23,6 +23,8 @@ struct inspect_plan {
     int32_t n_seq, n_batch;
     uint64_t weight_bytes, cache_bytes, cache_bytes_per_tok, state_bytes, state_bytes_per_seq,
         scratch_bytes, program_bytes, total_bytes;
+    bool has_tiers; /* of a run on a GPU, or within a given amount of memory */
+    uint64_t device_bytes, memory_bytes, disk_bytes; /* routed experts there (enum plan_tier) */
 };
 
 struct inspection {

@@ -245,6 +245,9 @@ static void json_memory(const struct inspection *x) {
             ",\"activations\":%" PRIu64 ",\"program\":%" PRIu64 ",\"total\":%" PRIu64,
             p->n_ctx, p->n_seq, p->n_batch, p->cache_bytes, p->cache_bytes_per_tok, p->state_bytes,
             p->state_bytes_per_seq, p->scratch_bytes, p->program_bytes, p->total_bytes);
+    if (p->has_tiers)
+        printf(",\"experts\":{\"device\":%" PRIu64 ",\"memory\":%" PRIu64 ",\"disk\":%" PRIu64 "}",
+               p->device_bytes, p->memory_bytes, p->disk_bytes);
     putchar('}');
 }
 

@@ -109,59 +109,74 @@ static int open_file(struct inspection *x, struct err *e) {
     return rc;
 }
 
-/* Computes the memory plan of a run as the engine would. If the architecture is unknown, only the size of the
- * weights is known. */
-static void plan_memory(struct inspection *x, const struct cfg *c) {
+static void note_plan(struct inspection *x, const struct memory_plan *p, bool has_tiers) {
+    x->has_plan = true;
+    x->plan =
+        (struct inspect_plan){.is_known = true,
+                              .n_ctx = p->engine.n_ctx,
+                              .n_seq = p->engine.n_seq,
+                              .n_batch = p->engine.n_batch,
+                              .weight_bytes = p->weight_bytes,
+                              .cache_bytes = p->cache_bytes,
+                              .cache_bytes_per_tok = p->cache_bytes_per_tok,
+                              .state_bytes = p->state_bytes,
+                              .state_bytes_per_seq = p->state_bytes / (uint64_t)p->engine.n_seq,
+                              .scratch_bytes = p->scratch_bytes,
+                              .program_bytes = p->program_bytes,
+                              .total_bytes = p->total_bytes,
+                              .has_tiers = has_tiers,
+                              .device_bytes = p->tier_bytes[PLAN_DEVICE],
+                              .memory_bytes = p->tier_bytes[PLAN_MEMORY],
+                              .disk_bytes = p->tier_bytes[PLAN_DISK]};
+}
+
+static struct plan_params params_of(const struct cfg *c) {
     struct plan_params want = {.n_ctx = cfg_int(c, "ctx-size"),
                                .n_seq = (int32_t)cfg_int(c, "parallel"),
-                               .budget_bytes = UINT64_MAX};
-    struct memory_plan p;
+                               .expert_slots = true};
     engine_defaults(&want.engine);
     want.engine.n_batch = (int32_t)cfg_int(c, "batch");
     want.engine.k_type = model_args_type(c, "cache-type-k");
     want.engine.v_type = model_args_type(c, "cache-type-v");
-    x->has_plan = true;
-    if (!x->gguf || plan_make(&p, x->path, &want, NULL)) return;
-    x->plan = (struct inspect_plan){.is_known = true,
-                                    .n_ctx = p.engine.n_ctx,
-                                    .n_seq = p.engine.n_seq,
-                                    .n_batch = p.engine.n_batch,
-                                    .weight_bytes = p.weight_bytes,
-                                    .cache_bytes = p.cache_bytes,
-                                    .cache_bytes_per_tok = p.cache_bytes_per_tok,
-                                    .state_bytes = p.state_bytes,
-                                    .state_bytes_per_seq = p.state_bytes / (uint64_t)p.engine.n_seq,
-                                    .scratch_bytes = p.scratch_bytes,
-                                    .program_bytes = p.program_bytes,
-                                    .total_bytes = p.total_bytes};
+    return want;
 }
 
-/* Prints the plan of a run on a GPU, or within a given amount of memory, as `serve` prints it. */
-static int print_run_plan(const struct inspection *x, const struct cfg *c, struct err *e) {
+/* Computes the memory plan of a run with enough memory. If the architecture is unknown, only the size of the weights is
+ * known. */
+static void plan_memory(struct inspection *x, const struct cfg *c) {
+    struct plan_params want = params_of(c);
+    struct memory_plan p;
+    want.budget_bytes = UINT64_MAX;
+    x->has_plan = true;
+    if (x->gguf && !plan_make(&p, x->path, &want, NULL)) note_plan(x, &p, false);
+}
+
+/* The plan of a run on a GPU, or within a given amount of memory, as the engine would make it. */
+static int plan_run(struct inspection *x, const struct cfg *c, struct memory_plan *out,
+                    struct err *e) {
     const struct device_params device = {.name = cfg_str(c, "device"),
                                          .vram_bytes =
                                              cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0};
-    struct plan_params want = {.n_ctx = cfg_int(c, "ctx-size"),
-                               .n_seq = (int32_t)cfg_int(c, "parallel"),
-                               .vram_bytes = device.vram_bytes,
-                               .budget_bytes = cfg_is_set(c, "ram") ? cfg_bytes(c, "ram") : 0};
-    struct memory_plan p;
-    struct buf b;
-    engine_defaults(&want.engine);
-    want.engine.n_batch = (int32_t)cfg_int(c, "batch");
-    want.engine.k_type = model_args_type(c, "cache-type-k");
-    want.engine.v_type = model_args_type(c, "cache-type-v");
+    struct plan_params want = params_of(c);
     bool on_cpu = strcmp(device.name, "cpu") == 0;
+    if (on_cpu && device.vram_bytes)
+        return err_set(e, CHIMERE_EINVAL, "inspect: --vram needs a GPU: --device cuda or cuda:N");
+    want.vram_bytes = device.vram_bytes;
+    want.budget_bytes = cfg_is_set(c, "ram") ? cfg_bytes(c, "ram") : 0;
     int rc = on_cpu ? 0 : device_open(&want.dev, &device, e);
     if (rc) return rc;
-    rc = plan_make(&p, x->path, &want, e);
-    buf_init(&b, 1 << 16);
-    if (!rc) plan_print(&p, &b);
-    if (!rc)
-        if (b.n) printf("\n%s", b.p);
-    buf_fini(&b);
+    rc = plan_make(out, x->path, &want, e);
+    if (!rc && cfg_bool(c, "json")) note_plan(x, out, true);
     if (want.dev) want.dev->ops->close(want.dev);
     return rc;
+}
+
+static void print_run_plan(const struct memory_plan *p) {
+    struct buf b;
+    buf_init(&b, 1 << 16);
+    plan_print(p, &b);
+    if (b.n) printf("\n%s", b.p);
+    buf_fini(&b);
 }
 
 /* Whether a key can change what a model of the file's family computes, and is not read. Keys of other prefixes describe
@@ -230,14 +245,16 @@ int cmd_inspect(int argc, char **argv) {
                  ? open_file(&x, &e)
                  : err_set(&e, CHIMERE_EINVAL, "inspect: expected one FILE, got %d arguments",
                            cfg_n_pos(c));
-    bool as_run =
-        cfg_bool(c, "memory") && (strcmp(cfg_str(c, "device"), "cpu") != 0 || cfg_is_set(c, "ram"));
-    if (!rc && cfg_bool(c, "memory") && !as_run) plan_memory(&x, c);
+    struct memory_plan plan;
+    bool as_run = cfg_bool(c, "memory") && (strcmp(cfg_str(c, "device"), "cpu") != 0 ||
+                                            cfg_is_set(c, "ram") || cfg_is_set(c, "vram"));
+    if (!rc && as_run) rc = plan_run(&x, c, &plan, &e);
+    else if (!rc && cfg_bool(c, "memory")) plan_memory(&x, c);
     size_t n_unread = 0;
     if (!rc && cfg_bool(c, "check")) rc = check_file(&x, &n_unread, &e);
     else if (!rc && cfg_bool(c, "json")) inspect_print_json(&x);
     else if (!rc) inspect_print_text(&x);
-    if (!rc && as_run) rc = print_run_plan(&x, c, &e);
+    if (!rc && as_run && !cfg_bool(c, "json")) print_run_plan(&plan);
     gguf_close(x.gguf);
     safetensors_close(x.st);
     cfg_free(c);
