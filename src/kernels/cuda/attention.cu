@@ -424,7 +424,11 @@ __global__ void __launch_bounds__(JOIN_THREADS)
     dspan s = b.spans[b.of_row[t]];
     int32_t own = (int32_t)s.pos + (t - s.row);
     int n = own / stretch_of(j.shift, own) + 1, d_v = j.v.d, d = d_v / n_part;
-    if (n <= j.few) return;
+    /* merged already; if no block waited, this kernel would end before the preceding one */
+    if (n <= j.few) {
+        pdl_wait();
+        return;
+    }
     int first_e = (int32_t)blockIdx.x % n_part * d;
     int64_t at = ((int64_t)blockIdx.y * j.n_head + h) * j.n_range;
     const float2 *stat = j.stat + at;
