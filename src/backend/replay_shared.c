@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/digest.h"
@@ -19,7 +20,8 @@ enum {
     ROOM_EVERY = 256, /* files that are written between two looks for old ones */
     HEAD_BYTES = 16,
     MAX_BYTES = HEAD_BYTES + REPLAY_SHARED_MAX_TOKENS * 4 + DIGEST_BYTES,
-    NAME_BYTES = DIGEST_HEX_BYTES - 1 + 4 /* KEY.ids */
+    NAME_BYTES = DIGEST_HEX_BYTES - 1 + 4, /* KEY.ids */
+    ORPHAN_S = 3600 /* the writer of a partial file of this age has ended */
 };
 static const char magic[8] = "CHIMANS1";
 
@@ -118,16 +120,29 @@ static int compare_use(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Removes a quarter of the files, the least recently used ones, if there are too many. */
+/* An answer, or what file_writer has written of one. */
+static bool is_ours(const char *name) {
+    size_t n = strlen(name);
+    return n >= NAME_BYTES && !strncmp(name + NAME_BYTES - 4, ".ids", 4) &&
+           (n == NAME_BYTES || str_starts(name + NAME_BYTES, ".tmp."));
+}
+
+/* Removes a quarter of the files, the least recently used ones, if there are too many, and partial files of servers that
+ * were killed. */
 static void make_room(const struct replay_shared *s) {
     char path[4096];
     struct fs_info info;
+    time_t now = time(NULL);
     size_t n = 0, most = 2 * REPLAY_SHARED_MAX_FILES;
     struct old *v = mem_alloc_array(most, sizeof *v);
     struct fs_folder *d = v ? fs_open(s->p.dir) : NULL;
     for (const char *name; d && n < most && (name = fs_next(d));) {
-        if (strlen(name) != NAME_BYTES || !str_ends(name, ".ids")) continue;
-        if (!path_of(s, name, path) || fs_lstat(path, &info) || !info.is_file) continue;
+        if (!is_ours(name) || !path_of(s, name, path)) continue;
+        if (fs_lstat(path, &info) || !info.is_file) continue;
+        if (name[NAME_BYTES]) {
+            if (now - info.mtime_ns / 1000000000 > ORPHAN_S) fs_remove(path);
+            continue;
+        }
         v[n].used_ns = info.mtime_ns;
         memcpy(v[n++].name, name, NAME_BYTES + 1);
     }
@@ -267,8 +282,7 @@ int replay_shared_forget(const char *dir, struct err *e) {
     struct fs_folder *d = rc ? NULL : fs_open(path);
     for (const char *name; d && !rc && (name = fs_next(d));) {
         char file[4096];
-        bool is_answer = strlen(name) >= NAME_BYTES && !strncmp(name + NAME_BYTES - 4, ".ids", 4);
-        if (!is_answer || !path_of(&s, name, file)) continue;
+        if (!is_ours(name) || !path_of(&s, name, file)) continue;
         if (fs_remove(file) && errno != ENOENT)
             rc = err_set(e, CHIMERE_EIO, "%s: cannot be removed: %s", file, strerror(errno));
     }

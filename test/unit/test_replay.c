@@ -67,9 +67,20 @@ static void remove_last_byte(const char *folder) {
     assert_int_equal(system(command), 0);
 }
 
+/* What a server leaves that is killed while it writes, a quarter of an hour ago and two hours ago. */
+static void leave_partial(const char *folder) {
+    char command[256];
+    snprintf(command, sizeof command,
+             "mkdir -p %s/answers && cd %s/answers && k=$(printf a%%.0s $(seq 64)) &&"
+             " touch -d '2 hours ago' $k.ids.tmp.1.0 notes.tmp.1.0 &&"
+             " touch -d '15 minutes ago' $k.ids.tmp.2.0",
+             folder, folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* Through a folder, another server knows the tokens of an answer that the text does not give. */
 static void test_replay_is_shared(void **state) {
-    char folder[] = "replay.XXXXXX", command[64];
+    char folder[] = "replay.XXXXXX", command[96];
     struct rig one, other;
     size_t n, n_plain, n_other, n_stranger, n_damaged;
     (void)state;
@@ -78,10 +89,15 @@ static void test_replay_is_shared(void **state) {
     int32_t *plain = rendered(&other, second_step, "127.0.0.1", &n_plain);
     rig_close(&other);
     rig_shared = folder;
+    leave_partial(folder);
     rig_open(&one, spelt, 0, (struct serve_params){0}, 4);
     json_decref(body_of(call(&one, CHAT, "{" HI "," CALC "}")));
     int32_t *own = rendered(&one, second_step, "127.0.0.1", &n);
     rig_close(&one); /* writes the file */
+    snprintf(command, sizeof command, "cd %s/answers && ls *.ids.tmp.2.0 notes.tmp.1.0", folder);
+    assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, "cd %s/answers && ! ls *.ids.tmp.1.0 && rm *.tmp.*", folder);
+    assert_int_equal(system(command), 0);
     rig_open(&other, "Hi", 0, (struct serve_params){0}, 4);
     int32_t *theirs = rendered(&other, second_step, "127.0.0.1", &n_other),
             *stranger = rendered(&other, second_step, "10.0.0.1", &n_stranger);
