@@ -1,7 +1,7 @@
 #!/bin/bash
 # test_schema_suite.sh: the JSON-Schema-Test-Suite through `chimere grammar --check-file`: for every case
 # whose schema is taken, the answer must be the suite's. Prints how many agree, how many schemas are
-# refused by name, and the named cases where the two differ by design.
+# refused by name, and the named cases where the two differ by design. SCHEMA_SUITE_EVERY=N: every Nth case.
 #
 # The suite is fetched at test time: drafts 2020-12 and 7 from the source archive of Python's jsonschema
 # (pip), draft 4 from the npm package json-schema-test-suite; what is there is kept beside the build.
@@ -37,6 +37,7 @@ python3 - "$CHIMERE" "$dir" <<'PY'
 import collections, concurrent.futures, decimal, glob, json, os, subprocess, sys, tempfile
 
 chimere, root = sys.argv[1:]
+every = int(os.environ.get("SCHEMA_SUITE_EVERY", "1"))
 
 # Where the answer differs by design: (draft or None, file, start of the case's or group's description).
 BY_DESIGN = [
@@ -94,6 +95,7 @@ for draft in sorted(os.listdir(root)):
                 names.append((os.path.relpath(path, root + "/" + draft), group["description"],
                               test["description"], test["valid"]))
                 cases.append((json.dumps(group["schema"]), text_of(test["data"])))
+    names, cases = names[::every], cases[::every]
     with concurrent.futures.ThreadPoolExecutor(4) as pool: answers = list(pool.map(ask, cases))
     count = collections.Counter()
     for (file, group, test, valid), case, answer in zip(names, cases, answers):
@@ -107,7 +109,7 @@ for draft in sorted(os.listdir(root)):
                   (draft, file, group, test, answer, valid, case[0][:200], case[1][:100]))
     print("%s: %d of %d cases agree, %d refused by name, %d differ by design" %
           (draft, count["agree"], len(cases), count["refused"], count["by design"]))
-    if count["agree"] < {"draft2020-12": 1280, "draft7": 1100, "draft4": 220}.get(draft, 1):
+    if count["agree"] * every < {"draft2020-12": 1280, "draft7": 1100, "draft4": 220}.get(draft, 1):
         failed = True
         print("FAILED: fewer cases agree than should")
 sys.exit(failed)
