@@ -32,7 +32,7 @@ int hub_parse(struct hub_ref *r, const char *text, struct err *e) {
     if (!ok) {
         err_set(e, CHIMERE_EINVAL,
                 "'%.200s': expected hf:OWNER/REPO, or with :FILE or :TYPE behind it", text);
-        err_hint(e, "for example hf:OWNER/REPO:Q4_K_M");
+        err_hint(e, "for example hf:OWNER/REPO:Q4_K_M; chimere recommend lists short names");
         return CHIMERE_EINVAL;
     }
     snprintf(r->owner, sizeof r->owner, "%.*s", (int)n_owner, s);

@@ -11,6 +11,8 @@ grep -q 'weights' "out" || fail "synth says nothing"
 grep -q 'qwen35moe.block_count  *4$' "text" || fail "key missing"
 grep -q 'blk.3.attn_q.weight .*q6_K .*1024 x 4096' "text" || fail "tensor missing"
 grep -q 'key/value cache' "text" || fail "plan missing"
+"$CHIMERE" inspect "$SOURCE_DIR/models/chimere-mini.gguf" --memory > "mini"
+grep -q '4096 positions' "mini" || fail "the plan has another context than the model: $(grep positions "mini")"
 "$CHIMERE" inspect "m.gguf" --json --tensors --memory > "json"
 python3 - "json" <<'PY' || fail "JSON"
 import json, sys

@@ -21,6 +21,8 @@ cmp -s want got || fail "nano does not answer if no model is named: $(cat got)"
 refuses 1 "model mini is not on this machine" bare/chimere run -m mini hello
 refuses 1 'model smol is not on this machine' bare/chimere run -m smol hello
 refuses 1 'script/model' bare/chimere run -m smol hello
+refuses 1 "no file and no model named 'nosuch'" bare/chimere run -m nosuch hello
+refuses 1 'chimere recommend lists names' bare/chimere run -m nosuch hello
 
 # chimere-mini comes before nano, and after smol (below).
 cp "$SOURCE_DIR/models/chimere-mini.gguf" bare

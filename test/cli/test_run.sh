@@ -22,6 +22,8 @@ same got "-p -"
 same got "MODEL TEXT"
 printf 'What is 12 + 30?' | "${ask[@]}" "$model" >got
 same got "MODEL and standard input"
+refuses 2 'expected a message' "$CHIMERE" run -p ""
+refuses 2 'expected a message' "$CHIMERE" run </dev/null
 refuses 2 'expected one message' "$CHIMERE" run -p a b
 refuses 2 'expected [MODEL] TEXT, got 3 arguments' "$CHIMERE" run a b c
 refuses 2 'did you mean --temp?' "$CHIMERE" run --tmep 0 a

@@ -54,6 +54,11 @@ int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err 
     char hub[512];
     if (recommend_hub(path, hub, sizeof hub) && !file_exists(path))
         return hub_args_path(c, hub, false, 0, out, out_size, e);
+    if (!strpbrk(path, "/.") && !file_exists(path)) {
+        err_set(e, CHIMERE_ENOENT, "--model: there is no file and no model named '%.200s'", path);
+        err_hint(e, "chimere recommend lists names; FILE.gguf or hf:OWNER/REPO are taken too");
+        return CHIMERE_ENOENT;
+    }
     if ((size_t)snprintf(out, out_size, "%s", path) >= out_size)
         return err_set(e, CHIMERE_ELIMIT, "--model: path is too long");
     return 0;

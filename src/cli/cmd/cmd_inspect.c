@@ -21,7 +21,8 @@ const struct cfg_opt inspect_options[] = {
     {"check", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
      "only report keys and tensors of a GGUF file that no model of its family reads"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "one JSON object instead of text"},
-    {"ctx-size", 'c', CFG_INT, "N", "32768", 1, 1 << 30, NULL, "context for --memory"},
+    {"ctx", 'c', CFG_INT, "N", "0", 0, 1 << 30, NULL,
+     "context for --memory; 0: the model's own, at most 32768"},
     {"parallel", 0, CFG_INT, "N", "1", 1, 4096, NULL, "sequences for --memory"},
     {"batch", 0, CFG_INT, "N", "0", 0, 65536, NULL,
      "tokens of one forward for --memory; 0: 512, on a GPU with room for it 2048"},
@@ -131,7 +132,7 @@ static void note_plan(struct inspection *x, const struct memory_plan *p, bool ha
 }
 
 static struct plan_params params_of(const struct cfg *c) {
-    struct plan_params want = {.n_ctx = cfg_int(c, "ctx-size"),
+    struct plan_params want = {.n_ctx = cfg_int(c, "ctx"),
                                .n_seq = (int32_t)cfg_int(c, "parallel"),
                                .expert_slots = true};
     engine_defaults(&want.engine);

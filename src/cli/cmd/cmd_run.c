@@ -99,17 +99,19 @@ static int read_message(const struct cfg *c, const char *given, char **text, siz
     if (given) prompt = given;
     if (prompt && strcmp(prompt, "-") == 0) file = "-";
     if (!prompt && !file && !os_is_terminal(stdin)) file = "-";
-    if (file) return file_read(file, MAX_MESSAGE_BYTES, text, n, e);
-    if (!prompt) {
-        err_set(e, CHIMERE_EINVAL, "expected a message");
-        err_hint(
-            e,
-            "chimere run \"Who are you?\", or chimere run <FILE; chimere chat for a conversation");
-        return CHIMERE_EINVAL;
+    if (file) {
+        int rc = file_read(file, MAX_MESSAGE_BYTES, text, n, e);
+        if (rc) return rc;
+    } else if (prompt) {
+        *text = mem_strdup(prompt);
+        *n = strlen(prompt);
+        if (!*text) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     }
-    *text = mem_strdup(prompt);
-    *n = strlen(prompt);
-    return *text ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (*n || (cfg_bool(c, "raw") && (prompt || file))) return 0;
+    err_set(e, CHIMERE_EINVAL, "expected a message");
+    err_hint(e,
+             "chimere run \"Who are you?\", or chimere run <FILE; chimere chat for a conversation");
+    return CHIMERE_EINVAL;
 }
 
 static int encode(struct chat_rig *r, const struct cfg *c, const char *text, size_t n_text,
