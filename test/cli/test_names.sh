@@ -3,6 +3,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
+needs curl
 model=$(dirname "$CHIMERE")/chimere-nano.gguf
 [ -f "$model" ] || {
     echo "skip: names: no shipped model"
@@ -50,3 +51,14 @@ cmp -s want_ids ids || fail "tokenize took another model than nano"
 cp "$model" smol
 run -m smol >got
 cmp -s want got || fail "a file named smol"
+
+# A server answers to the name by which its model was chosen; so do further models.
+trap 'stop_server; rm -rf "$work"' EXIT
+start_server --also mini --no-odo -q
+for name in nano chimere-nano mini; do
+    curl -sf "$url/v1/completions" -d '{"model": "'$name'", "prompt": "a", "max_tokens": 1}' >got ||
+        fail "no model $name: $(cat said)"
+done
+[ "$(curl -s -o got -w '%{http_code}' "$url/v1/completions" -d '{"model": "max", "prompt": "a"}')" = 404 ] || fail "max"
+stop_server
+refuses 1 "no file and no model named 'nosuch'" "$CHIMERE" serve -m nano --also nosuch --port 0 -q

@@ -67,6 +67,9 @@ static void names_lead_to_their_backends(void **state) {
     assert_null(catalog_resolve(b.c, "many:two", NULL, &e));
     assert_int_equal(e.code, CHIMERE_ENOENT);
     assert_non_null(strstr(e.text, "model: there is no 'many:two' here"));
+    catalog_alias(b.c, (const char *const[]){"far=last"}, 1, "hf:a/b");
+    leads_to(&b, "far", &b.last, 2);
+    leads_to(&b, "hf:a/b", &b.plain, 0); /* as the user chose it */
     b.many.is_open = false;
     assert_null(catalog_find(b.c, "many:one", NULL));
     assert_null(catalog_find(b.c, "", NULL));
@@ -80,7 +83,7 @@ static void aliases_come_after_names(void **state) {
     struct bed b;
     struct err e = {0};
     bed_open(&b);
-    catalog_alias(b.c, some, 5);
+    catalog_alias(b.c, some, 5, NULL);
     leads_to(&b, "gpt", &b.last, 2);
     leads_to(&b, "last", &b.last, 2); /* a name that exists is no alias */
     leads_to(&b, "x", &b.plain, 0);
@@ -90,7 +93,7 @@ static void aliases_come_after_names(void **state) {
     assert_null(catalog_resolve(b.c, "gpt=last", NULL, &e));
     assert_true(catalog_is_alias(b.c, "x"));
     assert_false(catalog_is_alias(b.c, "y"));
-    catalog_alias(b.c, any, 3);
+    catalog_alias(b.c, any, 3, NULL);
     leads_to(&b, "gpt", &b.last, 2);
     leads_to(&b, "never", &b.many.front, 1); /* the first that fits */
     catalog_free(b.c);

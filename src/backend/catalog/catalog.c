@@ -16,6 +16,7 @@ struct catalog {
     size_t n;
     const char *const *aliases; /* borrowed [n_alias] */
     size_t n_alias;
+    const char *given; /* borrowed; NULL: none */
 };
 
 int catalog_new(struct catalog **out, struct err *e) {
@@ -49,9 +50,10 @@ int catalog_add_model(struct catalog *c, struct models *r, const char *name,
     return rc;
 }
 
-void catalog_alias(struct catalog *c, const char *const *aliases, size_t n) {
+void catalog_alias(struct catalog *c, const char *const *aliases, size_t n, const char *given) {
     c->aliases = aliases;
     c->n_alias = n;
+    c->given = given;
 }
 
 size_t catalog_count(const struct catalog *c) { return c->n; }
@@ -87,6 +89,7 @@ struct backend *catalog_resolve(const struct catalog *c, const char *name, size_
         if (!eq) return c->entries[0].backend;
         if ((b = catalog_find(c, eq + 1, entry))) return b;
     }
+    if (c->given && strcmp(c->given, name) == 0) return c->entries[0].backend;
     err_set(e, CHIMERE_ENOENT, "model: there is no '%.80s' here", name);
     err_hint(e, "/v1/models lists all, such as %.40s; serve --alias '*' takes any name",
              c->entries[0].backend->name);

@@ -29,8 +29,9 @@ int catalog_add(struct catalog *c, struct backend *b, const struct catalog_names
 /* Adds a model that is loaded on demand: to r, and as an entry here. r is borrowed. */
 int catalog_add_model(struct catalog *c, struct models *r, const char *name,
                       const struct load_params *how, struct err *e);
-/* [n] "NAME" (an alias of the default model) or "NAME=MODEL"; NAME "*" matches any name. Borrowed. */
-void catalog_alias(struct catalog *c, const char *const *aliases, size_t n);
+/* [n] "NAME" (an alias of the default model) or "NAME=MODEL"; NAME "*" matches any name. given: by what the
+ * user chose the default model, which names it too; may be NULL. Borrowed. */
+void catalog_alias(struct catalog *c, const char *const *aliases, size_t n, const char *given);
 
 size_t catalog_count(const struct catalog *c); /* entries */
 struct backend *catalog_at(const struct catalog *c, size_t entry);

@@ -47,7 +47,11 @@ int model_args_own(const char *name, char *out, size_t out_size, struct err *e) 
 }
 
 int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err *e) {
-    const char *path = cfg_str(c, "model");
+    return model_args_named(c, cfg_str(c, "model"), out, out_size, e);
+}
+
+int model_args_named(const struct cfg *c, const char *path, char *out, size_t out_size,
+                     struct err *e) {
     if (path && str_starts(path, "hf:")) return hub_args_path(c, path, false, 0, out, out_size, e);
     const struct own *o = own_find(path ? path : "nano");
     if (o && (!path || !file_exists(path))) return own_path(o, out, out_size, e);
@@ -55,7 +59,7 @@ int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err 
     if (recommend_hub(path, hub, sizeof hub) && !file_exists(path))
         return hub_args_path(c, hub, false, 0, out, out_size, e);
     if (!strpbrk(path, "/.") && !file_exists(path)) {
-        err_set(e, CHIMERE_ENOENT, "--model: there is no file and no model named '%.200s'", path);
+        err_set(e, CHIMERE_ENOENT, "there is no file and no model named '%.200s'", path);
         err_hint(e, "chimere recommend lists names; FILE.gguf or hf:OWNER/REPO are taken too");
         return CHIMERE_ENOENT;
     }

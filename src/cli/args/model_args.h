@@ -40,6 +40,9 @@ int model_args_open_planned(const struct cfg *c, const struct plan_params *want,
                             struct err *e);
 /* Writes the path of the file that -m names, or of the shipped model; CHIMERE_ENOENT with a hint. */
 int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err *e);
+/* The same for a given file, hf:OWNER/REPO[:TYPE] or name; NULL: the shipped model. */
+int model_args_named(const struct cfg *c, const char *path, char *out, size_t out_size,
+                     struct err *e);
 /* Writes the path of a model with a short name (nano, smol); CHIMERE_ENOENT with a hint. */
 int model_args_own(const char *name, char *out, size_t out_size, struct err *e);
 /* For commands that converse. If no model is named, sets the default: smol if it was downloaded, otherwise nano.

@@ -52,7 +52,7 @@ const struct cfg_opt serve_options[] = {
     {"parallel", 'P', CFG_INT, "N", "4", 1, ENGINE_MAX_SEQS, NULL,
      "answers at once; of several GPUs each"},
     {"also", 0, CFG_LIST, "[NAME=]FILE", NULL, 0, 0, NULL,
-     "further model, loaded when it is first asked for; may be repeated"},
+     "further model, by its file or name, loaded when it is first asked for; may be repeated"},
     {"also-max", 0, CFG_INT, "N", "0", 0, MODELS_MAX, NULL,
      "of those, loaded at once; 0: as many as fit"},
     {"name", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "the model's name in the API"},
@@ -304,10 +304,10 @@ static int open_others(const struct cfg *c, struct models **r, struct catalog *c
         struct load_params how;
         const char *eq = strchr(items[i], '='), *file = eq ? eq + 1 : items[i];
         rc = chat_rig_load(c, slots(c), &how, unused, sizeof unused, e);
-        if (!rc && str_starts(file, "hf:"))
-            rc = hub_args_path(c, file, false, 0, path, sizeof path, e);
-        else snprintf(path, sizeof path, "%s", file);
+        if (!rc) rc = model_args_named(c, file, path, sizeof path, e);
+        if (rc) break;
         if (eq) snprintf(name, sizeof name, "%.*s", (int)(eq - items[i]), items[i]);
+        else if (!strpbrk(file, "/.:")) snprintf(name, sizeof name, "%s", file);
         else encoder_stem(path, name, sizeof name);
         how.path = path;
         how.mmproj = NULL;
@@ -355,7 +355,7 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
     size_t n_alias = cfg_list(c, "alias", &aliases);
     rc = catalog_new(&catalog, e);
     if (!rc) rc = catalog_add(catalog, backend, NULL, e);
-    if (!rc) catalog_alias(catalog, aliases, n_alias);
+    if (!rc) catalog_alias(catalog, aliases, n_alias, cfg_str(c, "model"));
     p->catalog = catalog;
     p->store = r->store;
     bool listed = !rc;
