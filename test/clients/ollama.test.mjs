@@ -1,5 +1,6 @@
 // ollama.test.mjs: Ollama's API as its clients call it: names with tags, lines of JSON, options, tools, thinking, format.
 import assert from "node:assert/strict";
+import { statSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { dirname, join } from "node:path";
 import { calculator, key, person, question, serve, toolQuestion } from "./serve.mjs";
@@ -23,6 +24,8 @@ test("version, models, what they can do", async () => {
     const { models } = await call("GET", "/api/tags");
     assert.equal(models[0].name, model);
     assert.equal(models[0].digest.length, 64);
+    assert.equal(models[0].size, statSync(nano).size);
+    assert.match(models[0].details.parameter_size, /^\d+M$/);
     assert.equal((await call("GET", "/api/ps")).models[0].context_length, 1024);
     const show = await post("/api/show", {});
     const arch = show.model_info["general.architecture"];

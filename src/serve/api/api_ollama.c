@@ -418,9 +418,12 @@ void api_ollama_embed(struct http_request *r) {
 
 /* ---- models ---- */
 
+static const struct gguf *file_of(const struct backend *b) {
+    return b->model ? backend_model_file(b->model) : NULL; /* NULL: not loaded, or no model */
+}
+
 static const char *family(const struct backend *b, char name[64]) {
-    const struct backend_model *m = b->model;
-    const struct gguf *g = m ? backend_model_file(m) : NULL;
+    const struct gguf *g = file_of(b);
     const struct gguf_kv *kv = g ? gguf_find(g, "general.architecture") : NULL;
     uint64_t cursor = 0;
     struct slice s;
@@ -429,13 +432,32 @@ static const char *family(const struct backend *b, char name[64]) {
     return name;
 }
 
+static uint64_t n_bytes(const struct backend *b) {
+    const struct gguf *g = file_of(b);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; g && i < gguf_n_files(g); i++) sum += gguf_file_bytes(g, i);
+    return sum;
+}
+
+/* "50M", "3.4B"; "" if it is not known. */
+static void put_n_weights(const struct backend *b, struct buf *out) {
+    const struct gguf *g = file_of(b);
+    double sum = 0;
+    for (size_t i = 0; g && i < gguf_n_tensors(g); i++)
+        sum += (double)gguf_tensor_at(g, i)->n_elements;
+    if (sum >= 1e9) buf_printf(out, "%.1fB", sum / 1e9);
+    else if (sum > 0) buf_printf(out, "%.0fM", sum / 1e6);
+}
+
 static void put_details(const struct backend *b, struct buf *out) {
     char name[64];
     buf_puts(out, "\"details\":{\"parent_model\":\"\",\"format\":\"gguf\",\"family\":");
     json_out_string(out, family(b, name));
     buf_puts(out, ",\"families\":[");
     json_out_string(out, family(b, name));
-    buf_puts(out, "],\"parameter_size\":\"\",\"quantization_level\":\"\"}");
+    buf_puts(out, "],\"parameter_size\":\"");
+    put_n_weights(b, out);
+    buf_puts(out, "\",\"quantization_level\":\"\"}");
 }
 
 static void put_model(const struct server *s, const struct backend *b, struct buf *out) {
@@ -447,7 +469,7 @@ static void put_model(const struct server *s, const struct backend *b, struct bu
     json_out_string(out, name);
     buf_putc(out, ',');
     put_time(out, "modified_at", (time_t)s->created);
-    buf_printf(out, ",\"size\":0,\"digest\":\"%064llx\",",
+    buf_printf(out, ",\"size\":%llu,\"digest\":\"%064llx\",", (unsigned long long)n_bytes(b),
                b->model ? (unsigned long long)tok_hash(b->model->tok) : 0ull);
     put_details(b, out);
 }
