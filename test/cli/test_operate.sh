@@ -103,6 +103,7 @@ printf 'secret-admin root admin\nsecret-carol carol\n' >keys
 # ---- drain ----
 refuses 1 "an administrator's key is needed" "$CHIMERE" drain --url "$url"
 refuses 1 'got 403' "$CHIMERE" drain --url "$url" --url-key secret-carol
+refuses 1 '--url names the server' "$CHIMERE" drain --url http://127.0.0.1:1
 curl -sS -m 120 -o answer -H "Authorization: Bearer secret-carol" "$url/v1/completions" \
     -d '{"prompt":"One, two,","max_tokens":300,"ignore_eos":true}' &
 asked=$!

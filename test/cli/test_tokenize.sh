@@ -9,6 +9,7 @@ tokenize() { "$CHIMERE" tokenize -m "v.gguf" "$@"; }
 detokenize() { "$CHIMERE" detokenize -m "v.gguf" "$@"; }
 
 [ "$(printf 'Hello world' | tokenize)" = '9707 1879' ] || fail "ids"
+[ "$(tokenize 'Hello world' < /dev/null)" = '9707 1879' ] || fail "a text as argument"
 [ "$(printf 'Hello world\n' | tokenize)" = '9707 1879 198' ] || fail "the last newline counts"
 [ "$(printf '' | tokenize | od -c | head -1)" = '0000000  \n' ] || fail "no text, no ids, one line"
 [ "$(printf 'a\0b' | tokenize)" = '64 188 65' ] || fail "NUL is a byte like any other"
@@ -33,5 +34,6 @@ refused 2 "expected token ids below 151936, got '151936'" detokenize < <(echo 1 
 refused 2 "expected token ids below 151936, got 'x'" detokenize < <(echo 1 x)
 refused 2 "got '-1'" detokenize < <(echo -1)
 refused 1 'none.gguf' "$CHIMERE" tokenize -m "none.gguf" < /dev/null
-refused 2 "unexpected argument 'text'" tokenize text < /dev/null
+refused 2 "expected one TEXT, got 2 arguments" tokenize some text < /dev/null
+refused 2 "the ids are read from standard input" detokenize 9707 < /dev/null
 echo passed

@@ -48,7 +48,7 @@ int cmd_detokenize(int argc, char **argv) {
     struct err e = {0};
     int status;
     if (!cli_parse(&c, detokenize_options,
-                   "usage: chimere detokenize -m FILE [--no-special] < IDS\n\n"
+                   "usage: chimere detokenize [-m FILE] [--no-special] < IDS\n\n"
                    "Writes the text of the token ids on standard input, and nothing else.",
                    argc, argv, &status))
         return status;
@@ -56,7 +56,9 @@ int cmd_detokenize(int argc, char **argv) {
     struct gguf *g = NULL;
     struct tok *t = NULL;
     size_t n = 0;
-    int rc = cfg_n_pos(c) ? err_set(&e, CHIMERE_EINVAL, "detokenize: unexpected argument '%s'",
+    int rc = cfg_n_pos(c) ? err_set(&e, CHIMERE_EINVAL,
+                                    "detokenize: unexpected argument '%s'; the ids are read from "
+                                    "standard input",
                                     cfg_pos(c, 0))
                           : model_args_path(c, path, sizeof path, &e);
     if (!rc) rc = gguf_open(&g, path, &e);

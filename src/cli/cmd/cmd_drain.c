@@ -48,6 +48,7 @@ static int ask(const char *url, const char *key, bool undo, int32_t *status, str
     int rc = fetch(&q, &reply, e);
     *status = reply.status;
     fetch_reply_fini(&reply);
+    if (rc && !e->hint[0]) err_hint(e, "--url names the server");
     if (rc) return rc;
     if (*status == 200 || *status == 202 || (undo && *status == 503)) return 0;
     err_set(e, CHIMERE_EREFUSED, "%s: expected status 200 or 202, got %d", url, (int)*status);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/os/os.h"
 #include "base/str.h"
 #include "cli/args/model_args.h"
 #include "model/forward.h"
@@ -107,6 +108,10 @@ int cmd_logits(int argc, char **argv) {
     const char *tokens = cfg_str(c, "tokens");
     int rc = tokens ? parse_ids(tokens, &ids, &n, &e)
                     : err_set(&e, CHIMERE_EINVAL, "--tokens is missing");
+    if (!rc && os_is_terminal(stdout)) {
+        rc = err_set(&e, CHIMERE_EINVAL, "logits: binary data would go to the terminal");
+        err_hint(&e, "send it to a file or a program");
+    }
     struct memory_plan plan;
     struct plan_params want = model_args_want(c, n, 1, (int32_t)cfg_int(c, "batch"));
     if (!cfg_bool(c, "all")) want.own_bytes = 0;

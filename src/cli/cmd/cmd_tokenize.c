@@ -30,24 +30,28 @@ int cmd_tokenize(int argc, char **argv) {
     struct cfg *c;
     struct err e = {0};
     int status;
-    if (!cli_parse(&c, tokenize_options,
-                   "usage: chimere tokenize -m FILE [--special] [--bos] < TEXT\n\n"
-                   "Prints the token ids of standard input, taken verbatim, on one line.",
-                   argc, argv, &status))
+    if (!cli_parse(
+            &c, tokenize_options,
+            "usage: chimere tokenize [-m FILE] [--special] [--bos] [TEXT]\n\n"
+            "Prints the token ids of TEXT, or of standard input, taken verbatim, on one line.",
+            argc, argv, &status))
         return status;
     char path[4096], *text = NULL;
     struct gguf *g = NULL;
     struct tok *t = NULL;
     int32_t *ids = NULL;
     size_t n = 0, n_ids = 0;
-    int rc = cfg_n_pos(c)
-                 ? err_set(&e, CHIMERE_EINVAL, "tokenize: unexpected argument '%s'", cfg_pos(c, 0))
+    const char *given = cfg_pos(c, 0); /* NULL: standard input */
+    int rc = cfg_n_pos(c) > 1
+                 ? err_set(&e, CHIMERE_EINVAL, "tokenize: expected one TEXT, got %d arguments",
+                           cfg_n_pos(c))
                  : model_args_path(c, path, sizeof path, &e);
     if (!rc) rc = gguf_open(&g, path, &e);
     if (!rc) rc = vocab_load(&t, g, &e);
-    if (!rc) rc = file_read("-", MAX_INPUT, &text, &n, &e);
+    if (!rc && !given) rc = file_read("-", MAX_INPUT, &text, &n, &e);
     if (!rc)
-        rc = tok_encode(t, text, n, cfg_bool(c, "special"), cfg_bool(c, "bos"), &ids, &n_ids, &e);
+        rc = tok_encode(t, given ? given : text, given ? strlen(given) : n, cfg_bool(c, "special"),
+                        cfg_bool(c, "bos"), &ids, &n_ids, &e);
     if (!rc) rc = print_ids(ids, n_ids, &e);
     mem_free(ids);
     mem_free(text);
