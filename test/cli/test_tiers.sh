@@ -20,7 +20,7 @@ grep -q 'smaller --ctx' err || fail "no hint: $(cat err)"
 grep -q 'disk' short || fail "no experts on disk: $(cat short)"
 ! grep -q 'disk' wide || fail "experts on disk: $(cat wide)"
 refuses 1 "does not fit: 1 sequence of 1024 tokens needs" "$CHIMERE" inspect m.gguf --memory -c 1024 --ram 60M
-refuses 1 "vram needs a GPU" "$CHIMERE" inspect m.gguf --memory --vram 4G
+refuses 2 "vram needs a GPU" "$CHIMERE" inspect m.gguf --memory --vram 4G
 "$CHIMERE" inspect m.gguf --memory -c 1024 --ram 256M --json | python3 -c '
 import json, sys
 tiers = json.load(sys.stdin)["memory"]["experts"]
