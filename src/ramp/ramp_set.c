@@ -12,8 +12,8 @@
 #include "ramp/ramp_type.h"
 
 enum {
-    KEYS_BYTES = 4096, /* for the metadata that build adds */
-    ENTRY_BYTES = 80,  /* of a tensor in the directory, its name not counted */
+    KEYS_BYTES = 1024, /* for the metadata that build adds, names of files not counted */
+    ENTRY_BYTES = 64,  /* of a tensor in the directory, the source's name of it not counted */
 };
 
 static uint64_t align_up(const struct ramp_set *s, uint64_t n) {
@@ -144,12 +144,12 @@ static int hash_all(struct ramp_set *s, enum ramp_mode mode, const char *imatrix
 }
 
 /* Bytes of keys and directory in the result at most: those of the source, keys of build, entries of second parts. */
-static uint64_t header_bytes(const struct ramp_set *s) {
+static uint64_t header_bytes(const struct ramp_set *s, const char *imatrix) {
     uint64_t data = 0, n = 0;
     for (size_t i = 0; i < gguf_n_tensors(s->gguf); i++)
         data += align_up(s, gguf_tensor_at(s->gguf, i)->n_bytes);
     for (uint32_t i = 0; i < gguf_n_files(s->gguf); i++) n += gguf_file_bytes(s->gguf, i);
-    n = (n > data ? n - data : 0) + KEYS_BYTES;
+    n = (n > data ? n - data : 0) + KEYS_BYTES + (imatrix ? strlen(imatrix) : 0);
     for (size_t i = 0; i < s->n_gene; i++) {
         bool divides = false;
         for (int k = 0; k < s->genes[i].n_form; k++)
@@ -171,7 +171,7 @@ int ramp_set_open(struct ramp_set **out, const char *path, enum ramp_mode mode, 
         rc = add_genes(s, mode, e);
     }
     if (!rc) rc = hash_all(s, mode, imatrix, e);
-    if (!rc) s->header_bytes = header_bytes(s);
+    if (!rc) s->header_bytes = header_bytes(s, imatrix);
     if (rc) ramp_set_close(s);
     else *out = s;
     return rc;
