@@ -1,7 +1,7 @@
 /* experts.h: where the routed experts of a mixture are stored, and how a layer computes them.
  *
- * The tiers are device memory and, per layer, host memory, or slots of device memory over host memory (expert_slots.h); for a
- * model on the processor, all experts in memory, or a pool in memory over the disk (tier.h). Experts of layers in host
+ * The tiers are device memory and, per layer, host memory, or slots of device memory over host memory (expert_slots.h); for the
+ * processor's experts, memory, or a pool in memory over the disk (tier.h). Experts of layers in host
  * memory are multiplied by the host (decoding), or streamed through two staging buffers of the device (long batches). Blocks call experts_run and do not know the tier. struct
  * expert_store belongs to the model and is immutable after loading; struct experts belongs to one forward pass and is
  * used by one thread. */
@@ -27,8 +27,8 @@ struct expert_placement {
     struct dev *host; /* owned by the model, also after failure; NULL: all are on the device */
     int32_t n_layer;
     bool streams; /* long batches stream them to the device (experts_stream) */
-    /* memory for experts that are read from the file on demand; 0: all experts are in memory. Only for devices that
-     * use host memory */
+    /* memory for experts that are read from the file on demand: all of a model on the processor, or beside a device
+     * those of the n_layer layers; 0: all experts are in memory */
     uint64_t pool_bytes;
     uint64_t
         room_bytes; /* with pool_bytes: for the pages of one sequence pool, whose idle pages then hold experts */
