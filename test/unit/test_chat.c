@@ -676,6 +676,11 @@ static void test_repairs(void **state) {
     check(&hermes,
           "<tool_call>\n```json\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n```\n</tool_call>",
           "[0 f {\"n\":1}]");
+    check(&hermes, "<tool_call>\n" CALL("{\"n\": 1}}\n</tool_call>\nDone"),
+          "[0 f {\"n\":1}]C(\nDone)");
+    check(&hermes, "<tool_call>" CALL("{\"n\": 1}}</tool_call></tool_call>"), "[0 f {\"n\":1}]");
+    check(&hermes, "<tool_call><tool_call>no</tool_call>",
+          "M(no call behind the mark)C(<tool_call><tool_call>no</tool_call>)");
     check(&hermes, "<tool_call>{'name': 'f', 'arguments': {'a': True, 'b': 'it\\'s', 'c': None,}}",
           "[0 f {\"a\":true,\"b\":\"it's\",\"c\":null}]");
     check(&nemotron,
@@ -687,6 +692,10 @@ static void test_repairs(void **state) {
         "<tool_call>\n<function name=\"get_weather\">\n<parameter name=\"days\">\n1\n</parameter>\n"
         "</function>\n</tool_call>",
         "[0 get_weather {\"days\":1}]");
+    check(&xml,
+          "<tool_call>\n<tool_call>\n<function=get_weather>\n<parameter=days>\n1\n</parameter>\n"
+          "</function>\n</tool_call>",
+          "[0 get_weather {\"days\":1}]");
     check(&xml,
           "<tool_call>\r\n<function=get_weather>\r\n<parameter=city>\r\nf\r\n</parameter>\r\n"
           "</function>\r\n</tool_call>",

@@ -30,10 +30,18 @@ static void start_key(struct chat_parser *p) {
 }
 
 static void function_byte(struct chat_parser *p, char c) {
-    const char *marks[MAX_TAGS];
-    int k = chat_choose(p, c, marks, chat_list(marks, 0, p->form->tags->open));
-    if (k >= 0) p->state = C_NAME;
-    else if (k == -2) chat_call_reject(p, c, "no call behind the mark");
+    const char *marks[MAX_TAGS + 1];
+    size_t n = chat_list(marks, 0, p->form->tags->open);
+    marks[n] = p->form->marks[0]; /* small models write it twice */
+    int k = chat_choose(p, c, marks, n + 1);
+    if (k == (int)n) {
+        p->state = C_OPEN;
+        p->is_repaired = true;
+    } else if (k >= 0) {
+        p->state = C_NAME;
+    } else if (k == -2) {
+        chat_call_reject(p, c, "no call behind the mark");
+    }
 }
 
 static void name_byte(struct chat_parser *p, char c) {
