@@ -43,8 +43,12 @@ start_server --db day.db --no-odo --night --night-dir nights --state-dir state -
 run=(run -m nano --db day.db -q -n 1 --steps engram --canary 50%)
 night "${run[@]}" >ran || fail "night: $(cat ran)"
 grep -q 'canary .*50 % of the conversations: on trial' ran || fail "report: $(cat ran)"
-night status | grep -q 'serving   the model as it is' || fail "status: $(night status)"
-night status | grep -q 'on trial  night 1, 50 %' || fail "status: $(night status)"
+status_has() { # not through a pipe: grep -q ends before all is written
+    night status >status
+    grep -q "$1" status || fail "status: $(cat status)"
+}
+status_has 'serving   the model as it is'
+status_has 'on trial  night 1, 50 %'
 said_ '50 % of the conversations try night 1'
 
 # a conversation keeps its version; its users reject what the trial answers and like the rest
@@ -62,7 +66,7 @@ done
 said_ 'the trial of night 1 ended: rolled back'
 night report 1 | grep -q 'rolled back: users reject its answers' || fail "report: $(night report 1)"
 ! night status | grep -q 'on trial' || fail "a trial goes on: $(night status)"
-night status | grep -q 'serving   the model as it is' || fail "rolled back: $(night status)"
+status_has 'serving   the model as it is'
 said_ 'requests use the model without files of a night now'
 for ((q = 0; q < 12; q++)); do
     ask "What is the number $q good for?"
@@ -84,7 +88,7 @@ said_ 'the trial of night 2 ended: it serves all conversations'
 said_ 'requests use the files of night 2 now'
 ask 'Where does Miravik live?'
 [ "$tried" = 2 ] || fail "what was promoted is not used: $(cat head)"
-night status | grep -q 'serving   night 2' || fail "status: $(night status)"
+status_has 'serving   night 2'
 night report 2 | grep -q 'of the conversations: promoted' || fail "report: $(night report 2)"
 night rollback | grep -q 'serves as it is' || fail "rollback"
 
@@ -92,6 +96,6 @@ night rollback | grep -q 'serves as it is' || fail "rollback"
 night "${run[@]}" >ran || fail "night: $(cat ran)"
 night rollback | grep -q 'the trial of night 3 ended' || fail "rollback of a trial"
 echo '{' >nights/trial
-night status | grep -q 'serving   the model as it is' || fail "status with a damaged trial: $(night status)"
+status_has 'serving   the model as it is'
 echo '{"night":3,"share":0.5,"from":99999999999,"until":99999999999}' >nights/trial
 said_ 'the trial of night 3 ended: it serves all conversations'
