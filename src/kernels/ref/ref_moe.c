@@ -250,10 +250,11 @@ const float *ref_route(struct dev *d, const struct moe_args *a) {
     for (int32_t t = 0; t < a->n_tok; t++) {
         const float *x = a->x + t * n;
         int32_t *ids = a->ids + t * a->n_used;
-        route_row(r, a, x, x8, row, logits);
+        if (a->logits) memcpy(logits, a->logits + t * n_expert, (size_t)n_expert * sizeof *logits);
+        else route_row(r, a, x, x8, row, logits);
         bool finite =
             ref_moe_choose(a, a->keep ? a->keep + t : NULL, n_expert, logits, scores, ids, weights);
         for (int32_t k = 0; !finite && k < a->n_used; k++) ids[k] = -1;
     }
-    return NULL;
+    return a->logits;
 }
