@@ -30,8 +30,8 @@ struct ahead {
     bool has_thread;
 
     /* of the thread that uses the parts */
-    struct reader *reader; /* owned; NULL: all parts are used in the mapping */
-    struct held *held;     /* owned [n] */
+    struct reader *reader;       /* owned; NULL: all parts are used in the mapping */
+    struct held *held;           /* owned [n] */
     struct reader_piece *pieces; /* owned */
     unsigned char *ring;         /* owned [cap] */
     size_t cap, next;            /* next: the part that is posted next */

@@ -36,14 +36,16 @@ struct ahead_params {
     size_t n;
     const struct ahead_file *file; /* [n_file], of parts with is_once */
     uint32_t n_file;
-    size_t room_bytes; /* memory for parts with is_once; larger parts are used in the mapping. 0: all are */
+    size_t
+        room_bytes; /* memory for parts with is_once; larger parts are used in the mapping. 0: all are */
 };
 
 /* CHIMERE_ENOMEM: no memory or no thread. */
 int ahead_new(struct ahead **out, const struct ahead_params *p, struct err *e);
 /* Part i < n is in use from now on; i does not decrease. Returns its bytes, valid until the next call. */
 const void *ahead_use(struct ahead *a, size_t i);
-uint64_t ahead_direct_bytes(const struct ahead *a); /* of the parts in use so far, without the page cache */
-void ahead_free(struct ahead *a); /* before the parts are unmapped; NULL is allowed */
+uint64_t
+ahead_direct_bytes(const struct ahead *a); /* of the parts in use so far, without the page cache */
+void ahead_free(struct ahead *a);          /* before the parts are unmapped; NULL is allowed */
 
 #endif

@@ -265,10 +265,8 @@ static void list_once(const struct file_map *m, struct ahead_part part[N_ONCE]) 
     static const size_t at[N_ONCE + 1] = {1,       5000,    1500000, 1500032,
                                           2900000, 5000000, 5700000, ONCE_BYTES - 1};
     for (int i = 0; i < N_ONCE; i++)
-        part[i] = (struct ahead_part){.at = m->data + at[i],
-                                      .n = at[i + 1] - at[i],
-                                      .is_once = i != 4,
-                                      .offset = at[i]};
+        part[i] = (struct ahead_part){
+            .at = m->data + at[i], .n = at[i + 1] - at[i], .is_once = i != 4, .offset = at[i]};
 }
 
 /* Uses all parts, whose bytes must be right, in memory or in the mapping. Returns how many were in memory. */
@@ -305,8 +303,7 @@ static void parts_used_once_are_read_without_the_page_cache(void **state) {
         struct ahead_params p = once_params(part, &file);
         assert_int_equal(ahead_new(&a, &p, &e), 0);
         assert_int_equal(use_once(a, part, bytes), N_ONCE - 2);
-        assert_int_equal(ahead_direct_bytes(a),
-                         part[6].offset - part[0].offset - part[4].n);
+        assert_int_equal(ahead_direct_bytes(a), part[6].offset - part[0].offset - part[4].n);
         ahead_free(a);
         assert_false(is_resident(m.data + 1000000));
         for (int unused = 0; unused < 3; unused++) { /* parts that were posted, but are not used */

@@ -132,9 +132,8 @@ static void note_plan(struct inspection *x, const struct memory_plan *p, bool ha
 }
 
 static struct plan_params params_of(const struct cfg *c) {
-    struct plan_params want = {.n_ctx = cfg_int(c, "ctx"),
-                               .n_seq = (int32_t)cfg_int(c, "parallel"),
-                               .expert_slots = true};
+    struct plan_params want = {
+        .n_ctx = cfg_int(c, "ctx"), .n_seq = (int32_t)cfg_int(c, "parallel"), .expert_slots = true};
     engine_defaults(&want.engine);
     want.engine.n_batch = (int32_t)cfg_int(c, "batch");
     want.engine.k_type = model_args_type(c, "cache-type-k");
