@@ -240,12 +240,20 @@ static int card_bytes(const struct ramp_options *o, const struct ramp_card *card
     return 0;
 }
 
+static int unknown_card(const char *name, struct err *e) {
+    char known[384] = "";
+    size_t n = 0;
+    for (int i = 0; ramp_card_name(i) && n < sizeof known; i++)
+        n +=
+            (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", ramp_card_name(i));
+    return err_set(e, CHIMERE_EINVAL, "--card: no card named '%s' is known, but %s", name, known);
+}
+
 int ramp_limit_of(struct ramp_limit *l, const struct ramp_set *s, const struct ramp_options *o,
                   struct err *e) {
     const struct ramp_card *card = o->card ? ramp_card_find(o->card) : NULL;
     *l = (struct ramp_limit){.bytes = o->size_bytes, .tok_s = o->min_tok_s};
-    if (o->card && !card)
-        return err_set(e, CHIMERE_EINVAL, "--card: no card named '%s' is known", o->card);
+    if (o->card && !card) return unknown_card(o->card, e);
     if ((o->size_bytes > 0) + (o->bpw > 0) + (card != NULL && !o->min_tok_s) != 1 &&
         !(o->min_tok_s > 0 && card && (o->size_bytes > 0) + (o->bpw > 0) <= 1))
         return err_set(e, CHIMERE_EINVAL, "expected one of --size, --bpw and --card");
@@ -255,4 +263,15 @@ int ramp_limit_of(struct ramp_limit *l, const struct ramp_set *s, const struct r
     if (!card) return 0;
     l->card = card;
     return l->bytes ? 0 : card_bytes(o, card, &l->bytes, e);
+}
+
+int ramp_check(const struct ramp_options *o, struct err *e) {
+    struct ramp_set *s;
+    struct ramp_limit l;
+    int rc = ramp_set_open(&s, o->model, o->mode, o->imatrix, e);
+    if (rc) return rc;
+    rc = ramp_limit_of(&l, s, o, e);
+    if (!rc) rc = ramp_least_fits(s, &l, e);
+    ramp_set_close(s);
+    return rc;
 }

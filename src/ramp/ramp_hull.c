@@ -201,9 +201,17 @@ static int nothing_fits(const struct ramp_set *s, const struct ramp_limit *l, st
         err_set(e, CHIMERE_ELIMIT,
                 "no choice of types within %s reads its weights %.1f times per second", b,
                 l->tok_s);
-    err_hint(e,
-             "raise the budget, or allow more types with --mode chimere or an importance matrix");
+    err_hint(e, least > l->bytes
+                    ? "raise the budget, or allow more types with --mode chimere or an "
+                      "importance matrix"
+                    : "lower --min-speed");
     return CHIMERE_ELIMIT;
+}
+
+int ramp_least_fits(const struct ramp_set *s, const struct ramp_limit *l, struct err *e) {
+    uint64_t least, most;
+    ramp_set_range(s, &least, &most);
+    return least > l->bytes ? nothing_fits(s, l, e) : 0;
 }
 
 int ramp_solve(const struct ramp_set *s, const double *gain, const struct ramp_limit *l,

@@ -31,6 +31,8 @@ int ramp_uniform_best(const struct ramp_set *s, const double *gain, const struct
 /* Spends the budget that a choice leaves, best ratio first. */
 void ramp_fill(const struct ramp_set *s, const double *gain, const struct ramp_limit *l,
                uint8_t *choice);
+/* CHIMERE_ELIMIT if even the smallest file is larger than the budget. */
+int ramp_least_fits(const struct ramp_set *s, const struct ramp_limit *l, struct err *e);
 bool ramp_fits(const struct ramp_set *s, const struct ramp_limit *l, const uint8_t *choice);
 /* Seconds per token for reading the weights. */
 double ramp_seconds(const struct ramp_set *s, const struct ramp_card *card, const uint8_t *choice);

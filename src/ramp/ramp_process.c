@@ -84,7 +84,8 @@ static int make(const json_t *q, struct err *e) {
     o.n_thread = (int)json_integer_value(json_object_get(q, "threads"));
     o.cache_bytes = (uint64_t)4 << 30; /* the work folder stays, for a second size */
     const struct device_params cpu = {.name = "cpu", .n_thread = o.n_thread, .isa = CPU_ISA_BEST};
-    int rc = o.predict_only ? 0 : device_open(&o.dev, &cpu, e);
+    int rc = ramp_check(&o, e);
+    if (!rc && !o.predict_only) rc = device_open(&o.dev, &cpu, e);
     if (!rc) rc = ramp_analyse(&o, e);
     if (!rc) rc = ramp_search(&o, e);
     if (!rc) rc = ramp_build(&o, e);

@@ -57,7 +57,7 @@ static int fill_forms(struct ramp_set *s, struct ramp_gene *g, enum ramp_mode mo
     struct quantize_columns to;
     for (int i = 0; types[i] != RAMP_NO_TYPE; i++) {
         const struct quant_traits *q = quant_traits(types[i]);
-        if (!q || !q->encode || (q->needs_weights && !g->has_weight)) continue;
+        if (!q || !q->encode || (q->needs_weights && s->imatrix && !g->has_weight)) continue;
         if (!quantize_mix_columns(&to, t, types[i], mode == RAMP_CHIMERE) || to.type != types[i])
             continue;
         /* a tensor that is quantized already gains nothing from more bits */

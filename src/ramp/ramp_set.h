@@ -51,7 +51,7 @@ struct ramp_set {
     bool only_encoded;  /* solutions take encoded forms only */
 };
 
-/* imatrix: path or NULL. */
+/* imatrix: path; NULL: none yet, so that all types are forms. */
 int ramp_set_open(struct ramp_set **out, const char *path, enum ramp_mode mode, const char *imatrix,
                   struct err *e);
 void ramp_set_close(struct ramp_set *s);

@@ -74,6 +74,9 @@ refuses 1 "the smallest file that these types give" \
     "$CHIMERE" ramp in.gguf x.gguf --bpw 1.0 --predict "${fast[@]}"
 [ ! -e x.gguf ] || fail "a file without a plan"
 refuses 2 "expected one of --size, --bpw and --card" "$CHIMERE" ramp in.gguf x.gguf --predict -q
+# an impossible budget is refused before anything takes time, and leaves nothing
+refuses 1 "the smallest file that these types give" "$CHIMERE" ramp in.gguf early.gguf --size 10K -q
+[ ! -e early.gguf.ramp ] || fail "a refused budget left a work folder"
 refuses 2 "no card named 'gtx'" "$CHIMERE" ramp in.gguf x.gguf --card gtx --predict -q
 refuses 2 "expected MODEL and OUT" "$CHIMERE" ramp in.gguf
 refuses 1 "there is no analysis" "$CHIMERE" ramp search in.gguf none.gguf --bpw 4 --predict -q

@@ -99,7 +99,7 @@ static const struct step {
 
 /* Runs one step, or all; the plan is printed after it was made. */
 static int run_steps(const struct ramp_options *o, const char *only, struct err *e) {
-    int rc = 0;
+    int rc = only ? 0 : ramp_check(o, e);
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !rc; i++) {
         if (only ? strcmp(steps[i].name, only) != 0 : steps[i].run == report) continue;
         rc = steps[i].run(o, e);
