@@ -161,6 +161,39 @@ static void effort_is_spent_once(void **st) {
     assert_true(ramp_effort_of(&m.set, choice) > 0);
 }
 
+/* A small model is measured as asked; a large one on fewer tokens, in proportion to the effort, but never on none.
+ * Correlated inputs make a form dearer. */
+static void measuring_is_bounded_by_the_effort(void **st) {
+    (void)st;
+    struct small m;
+    struct ramp_options as_asked, few, more;
+    ramp_defaults(&as_asked);
+    model_init(&m);
+    few = as_asked;
+    assert_false(ramp_effort_limit(&few, &m.set));
+    assert_memory_equal(&few, &as_asked, sizeof few);
+    for (int i = 0; i < N_GENE; i++) m.tensors[i].n_elements = 200 * 1000 * 1000;
+    more = as_asked;
+    more.effort_s *= 8;
+    assert_true(ramp_effort_limit(&few, &m.set));
+    ramp_effort_limit(&more, &m.set);
+    double a = (double)few.population * few.generations * few.judge_tok,
+           b = (double)more.population * more.generations * more.judge_tok;
+    assert_true(a < b && b < 128. * 12 * 16384 && a >= 32. * 3 * 8192);
+    few = as_asked;
+    few.effort_s = 0;
+    assert_true(ramp_effort_limit(&few, &m.set));
+    assert_int_equal(few.population, 32);
+    assert_int_equal(few.generations, 3);
+    assert_int_equal(few.probe_tok, 512);
+    uint8_t choice[N_GENE] = {0};
+    add_form(&m, 0, 60, 1);
+    memset(choice + 1, RAMP_SOURCE, N_GENE - 1);
+    double plain = ramp_effort_of(&m.set, choice);
+    m.genes[0].is_correlated = true;
+    assert_true(ramp_effort_of(&m.set, choice) > 2 * plain);
+}
+
 /* When the effort is used up, solutions mix the forms that are encoded, and are no worse than a choice of them. */
 static void solutions_take_encoded_forms(void **st) {
     (void)st;
@@ -221,6 +254,7 @@ int main(void) {
         cmocka_unit_test(results_fit_and_beat_uniform_choices),
         cmocka_unit_test(a_uniform_choice_has_a_fallback),
         cmocka_unit_test(effort_is_spent_once),
+        cmocka_unit_test(measuring_is_bounded_by_the_effort),
         cmocka_unit_test(solutions_take_encoded_forms),
         cmocka_unit_test(speed_is_that_of_memory_or_of_work),
     };
