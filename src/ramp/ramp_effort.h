@@ -11,8 +11,8 @@
 #include "model/model.h"
 #include "ramp/ramp_set.h"
 
-/* Reduces the candidates and the tokens of a search until its products of measuring are within the effort: a tenth of a
- * million tokens and more for 10^9 active weights. Returns whether it reduced any. */
+/* Reduces the candidates and the tokens of a search until its products of measuring are within the effort (by default
+ * 0.2 million tokens of 10^9 active weights), or as few as make sense. Returns whether it reduced any. */
 bool ramp_effort_limit(struct ramp_options *o, const struct ramp_set *s);
 /* Forgets what was encoded. Forms of tensors that m never exchanges, and forms as in the file, cost nothing. */
 void ramp_effort_begin(struct ramp_set *s, const struct model *m, double seconds);
