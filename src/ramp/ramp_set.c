@@ -13,7 +13,8 @@
 
 enum {
     KEYS_BYTES = 1024, /* for the metadata that build adds, names of files not counted */
-    ENTRY_BYTES = 64,  /* of a tensor in the directory, the source's name of it not counted */
+    /* of the second part of a tensor in the directory: lengths, ".tail", type and offset; name and shape come on top */
+    ENTRY_BYTES = 29,
 };
 
 static uint64_t align_up(const struct ramp_set *s, uint64_t n) {
@@ -154,7 +155,9 @@ static uint64_t header_bytes(const struct ramp_set *s, const char *imatrix) {
         bool divides = false;
         for (int k = 0; k < s->genes[i].n_form; k++)
             divides |= s->genes[i].forms[k].to.tail_bytes > 0;
-        if (divides) n += strlen(s->genes[i].tensor->name) + ENTRY_BYTES;
+        const struct gguf_tensor *t = s->genes[i].tensor;
+        int n_dim = t->ne[3] > 1 ? 4 : t->ne[2] > 1 ? 3 : 2;
+        if (divides) n += ENTRY_BYTES + strlen(t->name) + (uint64_t)n_dim * sizeof t->ne[0];
     }
     return n;
 }
