@@ -21,7 +21,7 @@ enum {
     HEAD_BYTES = 16,
     MAX_BYTES = HEAD_BYTES + REPLAY_SHARED_MAX_TOKENS * 4 + DIGEST_BYTES,
     NAME_BYTES = DIGEST_HEX_BYTES - 1 + 4, /* KEY.ids */
-    ORPHAN_S = 3600 /* the writer of a partial file of this age has ended */
+    ORPHAN_S = 3600                        /* the writer of a partial file of this age has ended */
 };
 static const char magic[8] = "CHIMANS1";
 

@@ -38,9 +38,9 @@ struct windows_params {
 
 enum {
     WINDOWS_MAX_SEQS = 64,
-    WINDOWS_MAX_TEXT = 1 << 30, /* bytes of a text */
+    WINDOWS_MAX_TEXT = 1 << 30,      /* bytes of a text */
     WINDOWS_LOGIT_BYTES = 128 << 20, /* of one forward pass at most, unless one row takes more */
-    WINDOWS_MIN_TOK = 8,        /* tokens of a window */
+    WINDOWS_MIN_TOK = 8,             /* tokens of a window */
 };
 
 /* rows: [n_row, n_vocab] logits of window i that predict tokens[pos + 1], ...; valid during the call. A nonzero

@@ -212,7 +212,8 @@ static void fit_group(const struct book *b, const float *x, const float *w, int 
         g->wqq[table] = 1;
         if (fabsf(top) < 1e-15f) continue;
         for (int k = 0; k < 2 * SCAN; k++) {
-            float end = b->value[table][k % 2 ? b->n - 1 : 0] * (first + step * (float)(k / 2));
+            int turn = k / 2;
+            float end = b->value[table][k % 2 ? b->n - 1 : 0] * (first + step * (float)turn);
             take_better(g, table, &gain, sums_of(b, table, x, w, n, end / top));
         }
         for (int k = 0; k < AGAIN && fabsf(g->ideal[table]) > 1e-20f; k++)

@@ -143,7 +143,7 @@ static int start_likely(struct generation *base, struct err *e) {
 static void a_grade_is_a_mean(void **state) {
     (void)state;
     struct script script;
-    struct gguf *g;
+    struct gguf *g = NULL;
     struct tok *tok = NULL;
     struct err e = {0};
     char path[64];

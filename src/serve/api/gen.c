@@ -186,8 +186,10 @@ static void finish(struct gen_run *x) {
     bool cancelled = x->cancelled;
     pthread_mutex_unlock(&x->lock);
     const struct err *e = whole_error(g);
-    if (!e && cancelled)
-        e = &g->cut, err_set(&g->cut, CHIMERE_ECANCELLED, "the answer was cancelled");
+    if (!e && cancelled) {
+        e = &g->cut;
+        err_set(&g->cut, CHIMERE_ECANCELLED, "the answer was cancelled");
+    }
     count(x, e);
     if (!e && x->is_harvested) harvest_take(g->r->s->harvest, g);
     if (!e && g->request.slot >= 0 && g->backend->ops->tokens)
