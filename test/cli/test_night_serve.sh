@@ -25,9 +25,12 @@ ask() {
         fail "a request during a night: $(cat answer)"
 }
 
+# ran JSON: the file appears whole; the server takes half of one for none, and writes its own
+ran() { echo "$1" >nights/ran.new && mv nights/ran.new nights/ran.json; }
+
 long_day
 night schedule lora=off >/dev/null
-echo '{"engram": 1000000000, "lora": 1000000000}' >nights/ran.json # long before the last 04:00
+ran '{"engram": 1000000000, "lora": 1000000000}' # long before the last 04:00
 start --night-judge missing.gguf
 until_ 200 "a night that was missed" grep -q 'night 1 ended: something better' said
 grep -q 'night: --night-judge: .*missing.gguf' said || fail "a judge that is missing is not named"
@@ -35,7 +38,7 @@ night history | grep -q '^\*    1 .*engram promoted' || fail "history: $(night h
 until_ 60 "the time of the night" python3 -c 'import json; exit(json.load(open("nights/ran.json"))["engram"] <= 1000000000)'
 
 # a new time takes effect without a restart; a request goes first
-echo '{"lora": 1000000000}' >nights/ran.json
+ran '{"lora": 1000000000}'
 night schedule lora=03:00 engram=off >/dev/null
 until_ 200 "training" grep -q 'a night begins: lora' said
 asked() { ask && grep -q 'paused: somebody asks' said; }
