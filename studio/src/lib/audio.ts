@@ -19,6 +19,7 @@ export async function soundOf(text: string, stop: AbortSignal): Promise<Blob> {
 // ---- the microphone ----
 
 const QUIET_MS = 1200; // silence after speech that ends a recording
+const SEEN_MS = 100;
 const IDLE_MS = 30_000; // without any speech
 const MOST_MS = 120_000;
 const LOUD = 2.5; // times the level of the room
@@ -71,7 +72,8 @@ export async function listen(heard: () => void): Promise<string> {
     return String((await sendForm<{ text?: string }>("/v1/audio/transcriptions", form)).text ?? "").trim();
 }
 
-// The first 300 ms give the level of the room; louder sound is speech.
+// The first 300 ms give the level of the room; louder sound is speech. A page that was busy has not listened: of the time since
+// the last look, at most SEEN_MS count as silence.
 function watchLevel(context: AudioContext, stream: MediaStream, on: { speech: () => void; pause: () => void }): number {
     const meter = context.createAnalyser();
     meter.fftSize = 1024;
@@ -79,17 +81,22 @@ function watchLevel(context: AudioContext, stream: MediaStream, on: { speech: ()
     const wave = new Float32Array(meter.fftSize);
     const start = performance.now();
     let room = 0.004;
-    let last = 0;
+    let heard = false;
+    let quiet = 0;
+    let before = start;
     return window.setInterval(() => {
         meter.getFloatTimeDomainData(wave);
         const level = Math.sqrt(wave.reduce((sum, x) => sum + x * x, 0) / wave.length);
         const now = performance.now();
+        quiet += Math.min(now - before, SEEN_MS);
+        before = now;
         if (now - start < 300) room = Math.min(0.02, Math.max(room, level));
         else if (level > LOUD * room) {
-            last = now;
+            heard = true;
+            quiet = 0;
             on.speech();
         }
-        if (last ? now - last > QUIET_MS : now - start > IDLE_MS) on.pause();
+        if (quiet > (heard ? QUIET_MS : IDLE_MS)) on.pause();
         if (now - start > MOST_MS) on.pause();
     }, 50);
 }
