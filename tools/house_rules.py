@@ -302,6 +302,8 @@ def main():
         in_data = path.startswith(("test/data/", "test/fuzz/corpus/", "models/", "eval/"))
         raw = Path(path).read_bytes()
         if b"\0" in raw[:8192]:
+            if not in_data:
+                report("binary", path, 0, "expected text; a program that was built here?")
             continue
         text = raw.decode("utf-8", "replace")
         if not in_data and any(word in text for word in FOREIGN_WORDS):
