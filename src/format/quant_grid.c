@@ -9,20 +9,7 @@
 #include "format/quant_codebook.h"
 #include "format/quant_impl.h"
 #include "format/quant_search.h"
-
-#define INLINE static inline __attribute__((always_inline))
-
-typedef float v4 __attribute__((vector_size(16)));
-typedef int32_t v4i __attribute__((vector_size(16)));
-
-INLINE v4 v4_load(const float *p) {
-    v4 v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-INLINE void v4_store(float *p, v4 v) { memcpy(p, &v, sizeof v); }
-INLINE float v4_sum(v4 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+#include "format/v4.h"
 
 /* ---- grids and their neighbour lists ---- */
 
@@ -185,8 +172,8 @@ static void grid_ready(int which) {
 
 /* Costs are not negative, so their bits compare like integers. A candidate's number replaces the lowest bits,
  * so the minimum needs no branches. */
-INLINE int least_of(const struct grid *g, int cell, uint32_t n_near, const float *first,
-                    const float *second) {
+V4_INLINE int least_of(const struct grid *g, int cell, uint32_t n_near, const float *first,
+                       const float *second) {
     uint32_t least = UINT32_MAX;
     for (uint32_t i = 0; i < n_near; i++) {
         const uint8_t *half = g->half[cell][i];
@@ -200,7 +187,7 @@ INLINE int least_of(const struct grid *g, int cell, uint32_t n_near, const float
 }
 
 /* Costs of the 81 encodings of 4 elements, in HALF_8 order. */
-INLINE void half_costs_8(const float *x, const float *w, const float *values, float *cost) {
+V4_INLINE void half_costs_8(const float *x, const float *w, const float *values, float *cost) {
     float c[3][4], second[12] = {0};
     for (int l = 0; l < 3; l++) {
         v4 rest = v4_load(x) - values[l];
@@ -219,11 +206,11 @@ INLINE void half_costs_8(const float *x, const float *w, const float *values, fl
 }
 
 /* Place value of each coordinate in a cell's number, if the coordinate is above the middle of two levels; else 0. */
-INLINE v4 above(v4 x, float mid, v4 place) { return (v4)((x > mid) & (v4i)place); }
+V4_INLINE v4 above(v4 x, float mid, v4 place) { return (v4)((x > mid) & (v4i)place); }
 
 /* x: 8 elements; values: the three levels, scaled and shifted like x. */
-INLINE int nearest_8(const struct grid *g, uint32_t n_near, const float *x, const float *w,
-                     const float *values) {
+V4_INLINE int nearest_8(const struct grid *g, uint32_t n_near, const float *x, const float *w,
+                        const float *values) {
     const v4 place0 = {2187, 729, 243, 81}, place1 = {27, 9, 3, 1};
     float mid0 = 0.5f * (values[0] + values[1]), mid1 = 0.5f * (values[1] + values[2]);
     v4 x0 = v4_load(x), x1 = v4_load(x + 4);
@@ -236,7 +223,7 @@ INLINE int nearest_8(const struct grid *g, uint32_t n_near, const float *x, cons
     return least_of(g, cell, n_near, first, second);
 }
 
-INLINE void half_costs_4(const float *x, const float *w, const float *values, float *cost) {
+V4_INLINE void half_costs_4(const float *x, const float *w, const float *values, float *cost) {
     float c[8];
     v4 s0 = v4_load(values) - x[1], s1 = v4_load(values + 4) - x[1];
     s0 = s0 * s0 * w[1];
@@ -251,8 +238,8 @@ INLINE void half_costs_4(const float *x, const float *w, const float *values, fl
     }
 }
 
-INLINE int nearest_4(const struct grid *g, uint32_t n_near, const float *x, const float *w,
-                     const float *values) {
+V4_INLINE int nearest_4(const struct grid *g, uint32_t n_near, const float *x, const float *w,
+                        const float *values) {
     const v4 place = {512, 64, 8, 1};
     float step = values[1] - values[0], inverse = step > 1e-20f ? 1 / step : 0;
     v4 level = (v4_load(x) - values[0]) * inverse;
@@ -275,8 +262,8 @@ struct trial {
 };
 
 /* Encodes one octet: target x is magnitudes if the format has signs. */
-INLINE struct fit try_octet(const struct grid *g, uint32_t n_near, const float *x, const float *w,
-                            float scale, float shift, struct grid_code *code) {
+V4_INLINE struct fit try_octet(const struct grid *g, uint32_t n_near, const float *x,
+                               const float *w, float scale, float shift, struct grid_code *code) {
     float values[8];
     for (int l = 0; l < 8; l += 4) v4_store(values + l, (v4_load(g->values + l) + shift) * scale);
     code->down = shift < 0;
@@ -302,8 +289,8 @@ static void add_fit(struct fit *sum, const struct fit *f) {
     sum->error += f->error;
 }
 
-INLINE void try_shift(const struct grid *g, uint32_t n_near, const float *x, const float *w,
-                      int len, float scale, enum grid_rule rule, float shift, struct trial *t) {
+V4_INLINE void try_shift(const struct grid *g, uint32_t n_near, const float *x, const float *w,
+                         int len, float scale, enum grid_rule rule, float shift, struct trial *t) {
     t->fit = (struct fit){.scale = scale};
     for (int o = 0; o < len / 8; o++) {
         struct fit f = try_octet(g, n_near, x + o * 8, w + o * 8, scale, shift, &t->code[o]);
@@ -319,8 +306,8 @@ INLINE void try_shift(const struct grid *g, uint32_t n_near, const float *x, con
     }
 }
 
-INLINE void try_scale_of(const struct grid_format *f, uint32_t n_near, const float *x,
-                         const float *w, float scale, struct trial *t) {
+V4_INLINE void try_scale_of(const struct grid_format *f, uint32_t n_near, const float *x,
+                            const float *w, float scale, struct trial *t) {
     const struct grid *g = &grids[f->points];
     if (f->rule <= GRID_SIGNS_EVEN) {
         try_shift(g, n_near, x, w, f->len, scale, f->rule, 0, t);

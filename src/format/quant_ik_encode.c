@@ -12,15 +12,13 @@
 #include "format/quant_ik.h"
 #include "format/quant_impl.h"
 #include "format/quant_search.h"
+#include "format/v4.h"
 
 enum {
     MAX_LEVEL = 64,
     FEW = 8,     /* levels up to which comparing with every bound is faster than cells */
     N_CELL = 128 /* of two units each, from -128 on: narrower than any two levels are apart */
 };
-
-typedef float v4 __attribute__((vector_size(16)));
-typedef int32_t v4i __attribute__((vector_size(16)));
 
 /* In a cell there is at most one bound; below it, the nearest level is one value, above it another one. */
 struct cell {
@@ -113,16 +111,7 @@ static int nearest_code(const struct book *b, int table, float v) {
     return low;
 }
 
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE v4 v4_load(const float *p) {
-    v4 v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-INLINE float v4_sum(v4 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
-INLINE v4 v4_choose(v4i mask, v4 a, v4 b) { return (v4)((mask & (v4i)a) | (~mask & (v4i)b)); }
+V4_INLINE v4 v4_choose(v4i mask, v4 a, v4 b) { return (v4)((mask & (v4i)a) | (~mask & (v4i)b)); }
 
 /* Costs are not negative. A pair's number replaces their lowest bits, so the minimum needs no branches. */
 static int nearest_pair(const struct book *b, const float *v, const float *w) {
@@ -139,7 +128,7 @@ static int nearest_pair(const struct book *b, const float *v, const float *w) {
 }
 
 /* The levels nearest to four values. */
-INLINE v4 nearest_few(const struct book *b, int table, v4 v, int n) {
+V4_INLINE v4 nearest_few(const struct book *b, int table, v4 v, int n) {
     v4 q = (v4){0} + b->value[table][0];
     for (int k = 0; k + 1 < n; k++) {
         v4i above = v > b->bound[table][k];
@@ -148,7 +137,7 @@ INLINE v4 nearest_few(const struct book *b, int table, v4 v, int n) {
     return q;
 }
 
-INLINE v4 nearest_many(const struct book *b, int table, v4 v) {
+V4_INLINE v4 nearest_many(const struct book *b, int table, v4 v) {
     v4 at = (v + 128.0f) * 0.5f, last = (v4){0} + (float)(N_CELL - 1);
     at = v4_choose(at > 0.0f, at, (v4){0});
     at = v4_choose(at < last, at, last);
@@ -164,8 +153,8 @@ struct sums { /* over a group for x ~ q / inverse */
     float wxq, wqq;
 };
 
-INLINE struct sums sums_with(const struct book *b, int table, const float *x, const float *w, int n,
-                             float inverse, int n_level) {
+V4_INLINE struct sums sums_with(const struct book *b, int table, const float *x, const float *w,
+                                int n, float inverse, int n_level) {
     v4 wxq = {0}, wqq = {0};
     for (int i = 0; i < n; i += 4) {
         v4 vx = v4_load(x + i), vw = v4_load(w + i), v = vx * inverse, q;

@@ -20,6 +20,7 @@
 #include "format/quant.h"
 #include "format/quant_code.h"
 #include "format/quant_ik.h"
+#include "format/v4.h"
 
 enum {
     BLOCK = QUANT_REFINE_BLOCK,
@@ -31,8 +32,6 @@ enum {
     REACH = 2,   /* steps by which a code of a word changes */
     N_NEAR = 48, /* codes tried for a unit of several weights */
 };
-
-typedef float v4 __attribute__((vector_size(16)));
 
 /* What the codes of a part mean whose units have several weights. Made once, from a block that is always the same. */
 struct book {
@@ -71,13 +70,11 @@ static double dot(const float *a, const float *b, int n) {
 
 /* ---- rows of C ---- */
 
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE void add_row(float *g, const float *row, float d) {
+V4_INLINE void add_row(float *g, const float *row, float d) {
     for (int j = 0; j < BLOCK; j++) g[j] += d * row[j];
 }
 
-INLINE void add_rows(float *g, const float *c, const float *e, int n) {
+V4_INLINE void add_rows(float *g, const float *c, const float *e, int n) {
     for (int k = 0; k < n; k++) add_row(g, c + (size_t)k * BLOCK, e[k]);
 }
 
@@ -211,25 +208,19 @@ static bool sweep_singles(struct refine *r, int part) {
 
 /* ---- units of several weights ---- */
 
-INLINE v4 v4_load(const float *p) {
-    v4 v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 /* d C d - 2 d g for a unit of n = 4 h weights; c: [n, n]. */
-INLINE float change_of(const float *c, const float *g2, const v4 *d, int h) {
+V4_INLINE float change_of(const float *c, const float *g2, const v4 *d, int h) {
     v4 sum = {0};
     for (int i = 0; i < h; i++) {
         v4 s = -v4_load(g2 + 4 * i);
         for (int j = 0; j < 4 * h; j++) s += v4_load(c + j * 4 * h + 4 * i) * d[j / 4][j % 4];
         sum += s * d[i];
     }
-    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+    return v4_sum(sum);
 }
 
-INLINE uint32_t best_near(const struct book *b, const float *c, const float *g2,
-                          const float *factor, uint32_t now, int h) {
+V4_INLINE uint32_t best_near(const struct book *b, const float *c, const float *g2,
+                             const float *factor, uint32_t now, int h) {
     v4 own[2] = {{0}}, f[2] = {{0}}, d[2];
     uint32_t best = now;
     float least = 0;

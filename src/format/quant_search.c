@@ -8,21 +8,11 @@
 #endif
 
 #include "format/quant.h"
+#include "format/v4.h"
 
-#define INLINE static inline __attribute__((always_inline))
+V4_INLINE v4 v4_all(float f) { return (v4){f, f, f, f}; }
 
-typedef float v4 __attribute__((vector_size(16)));
-typedef int32_t v4i __attribute__((vector_size(16)));
-
-INLINE v4 v4_load(const float *p) {
-    v4 v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-INLINE v4 v4_all(float f) { return (v4){f, f, f, f}; }
-
-INLINE v4 v4_clamp(v4 x, v4 lo, v4 hi) {
+V4_INLINE v4 v4_clamp(v4 x, v4 lo, v4 hi) {
 #if defined(__SSE2__)
     return (v4)_mm_min_ps(_mm_max_ps((__m128)x, (__m128)lo), (__m128)hi);
 #else
@@ -33,12 +23,10 @@ INLINE v4 v4_clamp(v4 x, v4 lo, v4 hi) {
 }
 
 /* Rounds to the nearest integer, ties to even, for magnitudes below 2^22: the sum has no bits for a fraction. */
-INLINE v4 v4_round(v4 x) { return (x + 12582912.0f) - 12582912.0f; }
-
-INLINE float v4_sum(v4 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+V4_INLINE v4 v4_round(v4 x) { return (x + 12582912.0f) - 12582912.0f; }
 
 /* The level nearest to t. */
-INLINE v4 nearest_value(v4 t, const struct levels *l, bool table) {
+V4_INLINE v4 nearest_value(v4 t, const struct levels *l, bool table) {
     if (!table) return v4_round(v4_clamp(t, v4_all(l->lo), v4_all(l->hi)));
     v4 v = v4_all(l->values[0]);
     for (int k = 0; k < 15; k++) {
@@ -49,7 +37,7 @@ INLINE v4 nearest_value(v4 t, const struct levels *l, bool table) {
 }
 
 /* Scales too small for any format count as zero, so that inverses are finite. */
-INLINE float inverse_of(float scale) { return fabsf(scale) > 1e-20f ? 1 / scale : 0; }
+V4_INLINE float inverse_of(float scale) { return fabsf(scale) > 1e-20f ? 1 / scale : 0; }
 
 uint16_t quant_search_f16(float d) {
     return quant_f32_to_f16(d > 65504.0f ? 65504.0f : d < -65504.0f ? -65504.0f : d);
@@ -80,8 +68,8 @@ float quant_search_load(const float *x, const float *weights, int n, float *out_
 
 /* ---- one scale ---- */
 
-INLINE struct fit nearest_of(const float *x, const float *w, int n, const struct levels *l,
-                             float scale, float inverse, bool table, bool want_error) {
+V4_INLINE struct fit nearest_of(const float *x, const float *w, int n, const struct levels *l,
+                                float scale, float inverse, bool table, bool want_error) {
     v4 wqq = {0}, wxq = {0}, error = {0};
     for (int i = 0; i < n; i += 4) {
         v4 vx = v4_load(x + i), vw = v4_load(w + i);
@@ -118,7 +106,7 @@ static float signed_top(const float *x, int n) {
 }
 
 /* With fixed codes the error is sum w x x - wxq^2 / wqq at scale wxq / wqq, so the second term is maximized. */
-INLINE bool take_better(struct fit *best, float *gain, struct fit f) {
+V4_INLINE bool take_better(struct fit *best, float *gain, struct fit f) {
     if (!(f.wqq > 0) || !(f.wxq * f.wxq > *gain * f.wqq)) return false;
     *gain = f.wxq * f.wxq / f.wqq;
     *best = f;
@@ -143,8 +131,8 @@ struct fit quant_search_symmetric(const float *x, const float *w, int n, const s
 
 /* ---- scale and minimum ---- */
 
-INLINE struct fit affine_of(const float *x, const float *w, int n, float hi, float scale,
-                            float inverse, float min, bool want_error) {
+V4_INLINE struct fit affine_of(const float *x, const float *w, int n, float hi, float scale,
+                               float inverse, float min, bool want_error) {
     v4 wq = {0}, wqq = {0}, wxq = {0}, wx = {0}, ww = {0}, error = {0};
     for (int i = 0; i < n; i += 4) {
         v4 vx = v4_load(x + i), vw = v4_load(w + i);
