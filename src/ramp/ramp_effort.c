@@ -2,6 +2,8 @@
 #include "ramp/ramp_effort.h"
 
 #include "model/seq/swap.h"
+#include "ramp/ramp_evolve.h"
+#include "ramp/ramp_measure.h"
 #include "ramp/ramp_store.h"
 #include "ramp/ramp_type.h"
 
@@ -13,18 +15,12 @@ enum {
     LEAST_GENERATIONS = 3,
     LEAST_JUDGE = 8192,
     LEAST_PROBE = 512,
-    MOST_PROBES = 2 * 192, /* ramp_measure.c */
 };
 
-/* Tokens of all probes, and of the evolution's three stages. */
+/* Tokens of all probes. */
 static double probe_tokens(const struct ramp_options *o, const struct ramp_set *s) {
-    size_t n = 2 * s->n_gene;
-    return (double)(n < MOST_PROBES ? n : MOST_PROBES) * (double)o->probe_tok;
-}
-
-static double evolution_tokens(const struct ramp_options *o) {
-    return (double)o->generations * (double)o->population * (double)o->judge_tok *
-           (1. / 32 + 1. / (6 * 8) + 1. / 32);
+    size_t n = s->n_gene < RAMP_MAX_GROUPS ? s->n_gene : RAMP_MAX_GROUPS;
+    return 2 * (double)n * (double)o->probe_tok; /* at both points */
 }
 
 double ramp_effort_active(const struct ramp_set *s) {
@@ -43,8 +39,8 @@ static bool halve(int32_t *n, int32_t least) {
 bool ramp_effort_limit(struct ramp_options *o, const struct ramp_set *s) {
     double most = MEASURE_RATE * o->effort_s, active = ramp_effort_active(s);
     bool reduced = false;
-    while (active * (probe_tokens(o, s) + evolution_tokens(o)) > most) {
-        bool probes = probe_tokens(o, s) > evolution_tokens(o);
+    while (active * (probe_tokens(o, s) + ramp_evolve_tokens(o)) > most) {
+        bool probes = probe_tokens(o, s) > ramp_evolve_tokens(o);
         if (!(probes && halve(&o->probe_tok, LEAST_PROBE)) &&
             !halve(&o->population, LEAST_POPULATION) &&
             !halve(&o->generations, LEAST_GENERATIONS) && !halve(&o->judge_tok, LEAST_JUDGE) &&

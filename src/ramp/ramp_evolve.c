@@ -18,6 +18,8 @@ enum {
     STALE = 5,      /* the search ends after so many generations without progress */
     FIRST_DIV = 8,  /* survivors of the stages: population / 8, then / 32 */
     SECOND_DIV = 32,
+    FIRST_TOK = 32, /* parts of the tokens of the last stage that the two before it use */
+    SECOND_TOK = 6,
     UNIFORM = 2, /* uniform choices that are measured: those with the least predicted divergence */
 };
 
@@ -163,12 +165,19 @@ static int stage(struct evolution *v, int32_t n, size_t n_tok, struct err *e) {
 
 static int32_t part(int32_t n, int32_t by) { return n / by > 1 ? n / by : 1; }
 
+double ramp_evolve_tokens(const struct ramp_options *o) {
+    return (double)o->generations * (double)o->population * (double)o->judge_tok *
+           (1. / FIRST_TOK + 1. / (SECOND_TOK * FIRST_DIV) + 1. / SECOND_DIV);
+}
+
 static int generation(struct evolution *v, struct err *e) {
     int32_t n = v->o->population;
     size_t all = (size_t)v->o->judge_tok;
     int rc = make_children(v, v->s->effort / (v->o->generations - v->generation), e);
-    if (!rc) rc = stage(v, n, all / 32 > RAMP_CTX ? all / 32 : RAMP_CTX, e);
-    if (!rc) rc = stage(v, part(n, FIRST_DIV), all / 6 > RAMP_CTX ? all / 6 : RAMP_CTX, e);
+    if (!rc) rc = stage(v, n, all / FIRST_TOK > RAMP_CTX ? all / FIRST_TOK : RAMP_CTX, e);
+    if (!rc)
+        rc = stage(v, part(n, FIRST_DIV), all / SECOND_TOK > RAMP_CTX ? all / SECOND_TOK : RAMP_CTX,
+                   e);
     if (!rc) rc = stage(v, part(n, SECOND_DIV), 0, e);
     if (rc) return rc;
     v->generation++;

@@ -17,6 +17,8 @@ struct ramp_evolved {
     int32_t generations;
 };
 
+/* Tokens that all candidates of an evolution are measured on at most, in its three stages. */
+double ramp_evolve_tokens(const struct ramp_options *o);
 /* choice: in and out; it is encoded, within the effort of s. Candidates are restricted to encoded forms when the effort
  * is used up; each generation may use an equal part of what is left. */
 int ramp_evolve(struct ramp_set *s, struct ramp_measure *x, const struct ramp_options *o,

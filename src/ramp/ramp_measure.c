@@ -14,7 +14,6 @@
 #include "ramp/ramp_text.h"
 
 enum {
-    MAX_GROUPS = 192, /* probes around each point: single tensors if at most so many, else roles */
     THIRDS = 3,
     PROBES_PART =
         4, /* of the effort that encoding for probes may take before groups have one tensor */
@@ -120,7 +119,7 @@ static void make_groups(struct fit *f) {
         const struct ramp_gene *g = &f->s->genes[i];
         f->group[i] = UINT32_MAX;
         if (!is_measured(f, i)) continue;
-        for (size_t k = 0; (f->thin || n > MAX_GROUPS) && k < i; k++)
+        for (size_t k = 0; (f->thin || n > RAMP_MAX_GROUPS) && k < i; k++)
             if (f->group[k] != UINT32_MAX && strcmp(f->s->genes[k].role, g->role) == 0 &&
                 third_of(f->s, &f->s->genes[k]) == third_of(f->s, g))
                 f->group[i] = f->group[k];

@@ -7,6 +7,10 @@
 #include "ramp/ramp_judge.h"
 #include "ramp/ramp_store.h"
 
+enum {
+    RAMP_MAX_GROUPS = 192
+}; /* probes around each point: single tensors if at most so many, else roles */
+
 struct ramp_measure {
     struct model *m;            /* owned */
     struct windows_text t;      /* owned */
