@@ -263,9 +263,7 @@ static void count_pool(struct memory_plan *p, const struct blueprint *b) {
 }
 
 static int32_t least_slots(const struct blueprint *b) {
-    const struct hparams *hp = &b->m->hp;
-    int32_t n = hp->moe.n_used > TIER_MIN_SLOTS ? hp->moe.n_used : TIER_MIN_SLOTS;
-    return n < hp->moe.n_expert ? n : hp->moe.n_expert;
+    return tier_least_slots(b->m->hp.moe.n_expert, b->m->hp.moe.n_used);
 }
 
 /* The experts of the host's layers are on disk; their pool gets what the rest leaves of the host's memory. */

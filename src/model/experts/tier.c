@@ -164,9 +164,13 @@ static int alloc_layer(struct tier *t, struct layer *l, size_t base, struct err 
     return 0;
 }
 
+int32_t tier_least_slots(int32_t n_expert, int32_t n_used) {
+    int32_t n = n_used > TIER_MIN_SLOTS ? n_used : TIER_MIN_SLOTS;
+    return n < n_expert ? n : n_expert;
+}
+
 static int32_t least_slots(const struct tier *t) {
-    int32_t n = t->n_used > TIER_MIN_SLOTS ? t->n_used : TIER_MIN_SLOTS;
-    return n < t->n_expert ? n : t->n_expert;
+    return tier_least_slots(t->n_expert, t->n_used);
 }
 
 /* Divides the pool: every layer can hold the same fraction of its experts. */

@@ -73,6 +73,8 @@ void tier_lend_end(struct tier *t, const void *owner);
 void tier_stats(struct tier *t, struct tier_stats *out);
 /* Bytes of an expert's record in the pool; part: the layer's gate, up and down in the file's form. */
 size_t tier_record_bytes(struct dev *d, const struct weight *const part[3]);
+/* Experts of a layer that the smallest pool has room for. */
+int32_t tier_least_slots(int32_t n_expert, int32_t n_used);
 /* Memory in addition to the pool. */
 size_t tier_own_bytes(size_t most_part_bytes);
 
