@@ -750,7 +750,7 @@ static void limit_pages(struct store *s, const char *pragma) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* A store without room: answers continue, the load balancer is told, and nothing is lost once there is room. */
+/* A store without room: answers continue, /health/ready returns 503, and all is stored once there is room. */
 static void test_store_full(void **state) {
     struct rig r;
     struct err e = {0};

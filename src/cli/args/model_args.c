@@ -150,6 +150,8 @@ int model_args_open_planned(const struct cfg *c, const struct plan_params *want,
     if (!rc) rc = open_device(c, dev, e);
     if (rc) return rc;
     struct plan_params p = *want;
+    struct memory_plan own;
+    if (!plan) plan = &own;
     p.dev = *dev;
     p.vram_bytes = cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0;
     p.budget_bytes = cfg_is_set(c, "ram") ? cfg_bytes(c, "ram") : 0;

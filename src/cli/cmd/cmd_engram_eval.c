@@ -197,9 +197,8 @@ int engram_eval(const struct cfg *c, struct err *e) {
             e, CHIMERE_EINVAL,
             "eval: expected text to measure: --in TEXT of the table's domain, --other TEXT");
     int rc = engram_args_table(c, cfg_pos(c, 1), path, sizeof path, e);
-    struct memory_plan plan;
     struct plan_params want = model_args_want(c, CTX, N_SEQ, N_BATCH);
-    if (!rc) rc = model_args_open_planned(c, &want, &plan, &dev, &x.m, e);
+    if (!rc) rc = model_args_open_planned(c, &want, NULL, &dev, &x.m, e);
     if (rc) return rc;
     rc = vocab_load(&tok, x.m->gguf, e);
     if (!rc) rc = engram_table_open(&t, path, tok_hash(tok), tok_n_vocab(tok), e);

@@ -329,11 +329,10 @@ static int text_bits(const struct cfg *c, struct err *e) {
     int rc = file_read(cfg_str(c, "text"), WINDOWS_MAX_TEXT, &text, &n, e);
     if (rc) return rc;
     int32_t ctx = (int32_t)cfg_int(c, "ctx"), n_batch = (int32_t)cfg_int(c, "batch");
-    struct memory_plan plan;
     struct plan_params want =
         model_args_want(c, ctx ? ctx : TEXT_CTX, (int32_t)cfg_int(c, "parallel"),
                         n_batch ? n_batch : PLAN_DEVICE_BATCH);
-    rc = model_args_open_planned(c, &want, &plan, &dev, &m, e);
+    rc = model_args_open_planned(c, &want, NULL, &dev, &m, e);
     if (!rc) {
         if (!ctx) ctx = m->hp.n_ctx_train < TEXT_CTX ? m->hp.n_ctx_train : TEXT_CTX;
         const struct windows_params p = {.n_seq = (int32_t)cfg_int(c, "parallel"),

@@ -112,10 +112,9 @@ int cmd_logits(int argc, char **argv) {
         rc = err_set(&e, CHIMERE_EINVAL, "logits: binary data would go to the terminal");
         err_hint(&e, "send it to a file or a program");
     }
-    struct memory_plan plan;
     struct plan_params want = model_args_want(c, n, 1, (int32_t)cfg_int(c, "batch"));
     if (!cfg_bool(c, "all")) want.own_bytes = 0;
-    if (!rc) rc = model_args_open_planned(c, &want, &plan, &dev, &m, &e);
+    if (!rc) rc = model_args_open_planned(c, &want, NULL, &dev, &m, &e);
     if (!rc) {
         rc = m->hp.is_causal ? print_logits(m, c, ids, n, &e) : print_encoded(m, ids, n, &e);
         model_close(m);

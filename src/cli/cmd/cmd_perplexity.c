@@ -139,12 +139,11 @@ int cmd_perplexity(int argc, char **argv) {
     struct dev *dev = NULL;
     struct model *m = NULL;
     struct kl_base *base = NULL;
-    struct memory_plan plan;
     int rc = cfg_str(c, "kl-base") ? kl_base_open(&base, cfg_str(c, "kl-base"), &e) : 0;
     struct plan_params want =
         model_args_want(c, base ? base->shape.ctx : cfg_int(c, "ctx"),
                         (int32_t)cfg_int(c, "parallel"), (int32_t)cfg_int(c, "batch"));
-    if (!rc) rc = model_args_open_planned(c, &want, &plan, &dev, &m, &e);
+    if (!rc) rc = model_args_open_planned(c, &want, NULL, &dev, &m, &e);
     if (!rc) {
         rc = measure(c, m, base, &e);
         model_close(m);
