@@ -3,6 +3,7 @@
 #define CHIMERE_KERNELS_CUDA_CUDA_IMPL_CUH
 
 #include <string.h>
+#include <type_traits>
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/repack.h"
@@ -295,6 +296,12 @@ template <class... P> struct launcher {
     }
 };
 
+/* Whether the name of a kernel with this parameter is the same on all systems (i64 in portable.cuh). */
+template <class P> constexpr bool is_named_alike(void) {
+    using T = std::remove_cv_t<std::remove_pointer_t<P>>;
+    return !std::is_same_v<T, long> && !std::is_same_v<T, unsigned long>;
+}
+
 template <class P> static inline size_t arg_end(size_t at) {
     return ((at + alignof(P) - 1) & ~(alignof(P) - 1)) + sizeof(P);
 }
@@ -305,6 +312,7 @@ static void launch(struct cuda *c, void (*kernel)(P...), dim3 grid, dim3 block, 
                    A... args) {
     static_assert(sizeof...(P) == sizeof...(A), "as many arguments as parameters");
     static_assert(sizeof...(P) <= CUDA_MAX_ARGS, "too many arguments");
+    static_assert((is_named_alike<P>() && ...), "i64 or u64 instead of int64_t, uint64_t, size_t");
     size_t n = 0;
     ((n = arg_end<P>(n)), ...);
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;

@@ -756,7 +756,7 @@ __global__ void __launch_bounds__(ONE_THREADS, 2)
 enum { NORM_THREADS = 128 };
 
 /* out = rms_norm(out) * silu(z); one warp per head and token. */
-__global__ void __launch_bounds__(NORM_THREADS) gdn_norm_kernel(gdn_job g, int64_t n_row) {
+__global__ void __launch_bounds__(NORM_THREADS) gdn_norm_kernel(gdn_job g, i64 n_row) {
     pdl_trigger();
     pdl_wait();
     int64_t at = (int64_t)blockIdx.x * (NORM_THREADS / 32) + threadIdx.x / 32;

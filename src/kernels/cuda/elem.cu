@@ -142,8 +142,8 @@ void cuda_norm_now(struct cuda *c) {
     c->op = op;
 }
 
-__global__ void layer_norm_kernel(float *out, const float *x, const float *w, const float *b,
-                                  int64_t n, float eps) {
+__global__ void layer_norm_kernel(float *out, const float *x, const float *w, const float *b, i64 n,
+                                  float eps) {
     __shared__ float room[32];
     pdl_trigger();
     pdl_wait();
@@ -167,7 +167,7 @@ void cuda_layer_norm(struct dev *d, float *out, const float *x, const float *w, 
            n, eps);
 }
 
-__global__ void gather_rows_kernel(float *out, const float *x, const int32_t *rows, int64_t n,
+__global__ void gather_rows_kernel(float *out, const float *x, const int32_t *rows, i64 n,
                                    act8 out8, act8 x8) {
     pdl_trigger();
     pdl_wait();
@@ -210,7 +210,7 @@ void cuda_gather_rows(struct dev *d, float *out, const float *x, const int32_t *
 
 /* ---- elements ---- */
 
-__global__ void act_mul_kernel(float *out, const float *a, const float *b, int64_t n, int act) {
+__global__ void act_mul_kernel(float *out, const float *a, const float *b, i64 n, int act) {
     pdl_trigger();
     pdl_wait();
     int64_t step = (int64_t)gridDim.x * blockDim.x;
@@ -226,7 +226,7 @@ void cuda_act_mul(struct dev *d, float *out, const float *a, const float *b, int
     launch(c, act_mul_kernel, blocks_of(n), dim3(ELEM_THREADS), 0, out, a, b, n, (int)act);
 }
 
-__global__ void axpby_kernel(float *y, float alpha, const float *x, float beta, int64_t n) {
+__global__ void axpby_kernel(float *y, float alpha, const float *x, float beta, i64 n) {
     pdl_trigger();
     pdl_wait();
     int64_t step = (int64_t)gridDim.x * blockDim.x;
@@ -244,7 +244,7 @@ void cuda_axpby(struct dev *d, float *y, float alpha, const float *x, float beta
 /* Copies are kernels, so that they can be recorded in the list. A thread copies 16 bytes if both ends
  * are aligned. Copies and zeros may write data that later kernels read before their pdl_wait (states),
  * so they do not trigger them early. */
-__global__ void copy_kernel(uint8_t *dst, const uint8_t *src, size_t n) {
+__global__ void copy_kernel(uint8_t *dst, const uint8_t *src, u64 n) {
     pdl_wait();
     size_t step = (size_t)gridDim.x * blockDim.x;
     size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x, done = 0;
@@ -264,7 +264,7 @@ void cuda_copy(struct dev *d, void *dst, const void *src, size_t n) {
            (const uint8_t *)src, n);
 }
 
-__global__ void zero_kernel(uint8_t *dst, size_t n) {
+__global__ void zero_kernel(uint8_t *dst, u64 n) {
     pdl_wait();
     size_t step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) dst[i] = 0;

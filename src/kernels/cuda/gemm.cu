@@ -571,8 +571,7 @@ void cuda_tiles(struct cuda *c, const tile_job &job) {
 /* One block per row. A warp converts groups of 128 elements: lane 4 s + u word s of unit u. A lane keeps the words of
  * its first HALVES_KEPT groups in registers. */
 enum { HALVES_KEPT = 4 };
-__global__ void to_halves_kernel(const float *x, int64_t stride, int64_t n, uint16_t *out,
-                                 float *scale) {
+__global__ void to_halves_kernel(const float *x, i64 stride, i64 n, uint16_t *out, float *scale) {
     __shared__ uint32_t room[32];
     threads_fit();
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, n_warp = (int)blockDim.x / 32;

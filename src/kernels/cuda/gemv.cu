@@ -418,7 +418,7 @@ __device__ __forceinline__ act8 act8_at_row(const act8 &a, int64_t row, int64_t 
     return act8{a.q + row * n, a.meta + row * (n / 32)};
 }
 
-__global__ void act8_kernel(const float *x, int64_t stride, int32_t n, act8 out) {
+__global__ void act8_kernel(const float *x, i64 stride, int32_t n, act8 out) {
     pdl_trigger();
     pdl_wait();
     x += blockIdx.x * stride;
@@ -718,7 +718,7 @@ static void vectors(struct cuda *c, const struct linear_out *o, int32_t n_o, con
     }
 }
 
-__global__ void glu8_kernel(glu_job g, int64_t n, act8 out) {
+__global__ void glu8_kernel(glu_job g, i64 n, act8 out) {
     pdl_trigger();
     pdl_wait();
     act8_row(act8_at_row(out, blockIdx.x, n), (int)n,

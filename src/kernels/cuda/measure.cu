@@ -18,7 +18,7 @@ extern "C" {
 enum { READ_THREADS = 512, READ_BLOCKS = 4, READ_SWEEPS = 8 }; /* READ_BLOCKS: per multiprocessor */
 
 /* Reads all of x, which contains zeros. The sum is used, so that the compiler cannot remove a read. */
-__global__ void __launch_bounds__(READ_THREADS) read_kernel(uint4 *x, size_t n) {
+__global__ void __launch_bounds__(READ_THREADS) read_kernel(uint4 *x, u64 n) {
     pdl_trigger();
     size_t step = (size_t)gridDim.x * blockDim.x, i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     uint32_t sum = 0;

@@ -233,7 +233,7 @@ __global__ void place_kernel(const int32_t *ids, int32_t n_pair, tile_list l) {
     }
 }
 
-__global__ void gated_kernel(float *up, const float *gate, int64_t n, int act) {
+__global__ void gated_kernel(float *up, const float *gate, i64 n, int act) {
     pdl_trigger();
     pdl_wait();
     int64_t step = (int64_t)gridDim.x * blockDim.x;
@@ -258,8 +258,8 @@ __global__ void biased_glu_kernel(float *up, const float *gate, const int32_t *i
 
 /* y[pair] (+)= matrix ids[pair] of w times row pair / per_x of x; f32 activations. */
 __global__ void __launch_bounds__(VEC_THREADS)
-    pair_kernel(planes w, const float *x, int64_t x_stride, const int32_t *ids, int32_t per_x,
-                float *y, int32_t add, grid_tables tables) {
+    pair_kernel(planes w, const float *x, i64 x_stride, const int32_t *ids, int32_t per_x, float *y,
+                int32_t add, grid_tables tables) {
     DYNAMIC_SHARED(uint8_t, room);
     int32_t pair = (int32_t)blockIdx.y;
     int group = float_lanes_of(w), lane = (int)threadIdx.x % group;
@@ -297,7 +297,7 @@ __global__ void down_bias_kernel(const float *bias, const int32_t *ids, const fl
 
 /* out[t] += sum_k weight_k y[t, k], in the order of the choice */
 __global__ void combine_kernel(const float *y, const int32_t *ids, const float *weights,
-                               int32_t n_used, int64_t n, float *out) {
+                               int32_t n_used, i64 n, float *out) {
     pdl_trigger();
     pdl_wait();
     int64_t t = blockIdx.x;

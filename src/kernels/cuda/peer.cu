@@ -153,8 +153,8 @@ __device__ __forceinline__ void finish_four(float *part, float *x, float scale, 
 }
 
 __global__ void __launch_bounds__(BIG_THREADS)
-    peer_big_kernel(peers p, const uint32_t *epoch, float *part, float *x, float scale, int64_t n,
-                    int64_t n_own) {
+    peer_big_kernel(peers p, const uint32_t *epoch, float *part, float *x, float scale, i64 n,
+                    i64 n_own) {
     pdl_trigger();
     uint32_t e = *epoch;
     pdl_wait();
@@ -233,8 +233,8 @@ void cuda_peer_sum(struct dev *d, const struct peer_args *a) {
 }
 
 /* Rows into another GPU's memory; the first thread also copies this rank's time in sums to the host. */
-__global__ void peer_rows_kernel(float *dst, int64_t dst_stride, const float *src, int64_t n,
-                                 const uint64_t *ns, uint64_t *host_ns) {
+__global__ void peer_rows_kernel(float *dst, i64 dst_stride, const float *src, i64 n, const u64 *ns,
+                                 u64 *host_ns) {
     pdl_trigger();
     pdl_wait();
     dst += blockIdx.y * dst_stride;

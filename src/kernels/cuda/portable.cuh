@@ -7,6 +7,10 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+/* 64-bit parameters of kernels. int64_t is long on Linux and long long on Windows; a kernel's name contains the type. */
+typedef long long i64;
+typedef unsigned long long u64;
+
 #ifdef CHIMERE_EMULATE
 #include <emulate.h>
 #else
