@@ -3,8 +3,12 @@
 #ifndef CHIMERE_KERNELS_CUDA_PORTABLE_CUH
 #define CHIMERE_KERNELS_CUDA_PORTABLE_CUH
 
+#ifdef CHIMERE_DRIVER
+#include "kernels/cuda/driver/runtime.cuh"
+#else
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#endif
 #include <stdint.h>
 
 /* 64-bit parameters of kernels. int64_t is long on Linux and long long on Windows; a kernel's name contains the type. */
