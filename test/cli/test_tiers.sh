@@ -62,6 +62,18 @@ cmp -s all some || fail "perplexity with --ram 380M: $(cat all some)"
 refuses 1 "does not fit" "$CHIMERE" perplexity -m m.gguf -f text --ctx 64 -q --ram 60M
 grep -q "8 sequences of 64 tokens need" err || fail "expected the context that is needed, got $(cat err)"
 
+# as do those that record what a text does in the model; those that need all weights say so
+"$CHIMERE" trace -m m.gguf -f text -n 8 -o all -q >/dev/null
+"$CHIMERE" trace -m m.gguf -f text -n 8 -o some -q --ram 380M >/dev/null
+cmp -s all some || fail "trace with --ram 380M differs"
+"$CHIMERE" taps -m m.gguf -f text -c 256 -o all.taps -q >/dev/null
+"$CHIMERE" taps -m m.gguf -f text -c 256 -o some.taps -q --ram 380M >/dev/null
+diff -r all.taps some.taps >&2 || fail "taps with --ram 380M differ"
+refuses 1 "m.gguf: needs all its weights in memory here, 318.7 MiB, and --ram allows 256.0 MiB" \
+    "$CHIMERE" imatrix -m m.gguf -f text --ctx 64 -o matrix -q --ram 256M
+[ ! -e matrix ] || fail "a matrix in spite of --ram"
+"$CHIMERE" imatrix -m m.gguf -f text --ctx 64 --chunks 1 -o matrix -q --ram 4G >/dev/null
+
 # bench: hits and misses against the simulator, which reads the same stream; the first 128 tokens warm up
 "$CHIMERE" trace -m m.gguf --generate 256 --seed 3 -o stream >/dev/null
 "$CHIMERE" bench -m m.gguf --ram 270M --routing stream -p 0 -n 128 -r 1 --bandwidth 10 -q --json >got

@@ -10,6 +10,7 @@
 #include "cli/args/hub_args.h"
 #include "engine/plan.h"
 #include "eval/windows.h"
+#include "format/gguf.h"
 #include "format/quant.h"
 #include "kernels/device.h"
 
@@ -112,12 +113,31 @@ static int open_model(const struct cfg *c, const char *path, struct dev *dev,
     return rc ? rc : model_open_placed(m, path, dev, &where, cfg_bool(c, "quiet"), e);
 }
 
+/* Refuses a model whose weights exceed --ram. */
+static int check_ram(const struct cfg *c, const char *path, struct err *e) {
+    struct gguf *g;
+    if (!cfg_is_set(c, "ram")) return 0;
+    int rc = gguf_open(&g, path, e);
+    if (rc) return rc;
+    uint64_t n = 0, most = cfg_bytes(c, "ram");
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) n += gguf_tensor_at(g, i)->n_bytes;
+    gguf_close(g);
+    if (n <= most) return 0;
+    char needs[16], allows[16];
+    str_bytes(needs, n);
+    str_bytes(allows, most);
+    return err_set(e, CHIMERE_ELIMIT,
+                   "%s: needs all its weights in memory here, %s, and --ram allows %s", path, needs,
+                   allows);
+}
+
 int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, struct err *e) {
     char path[4096];
     const struct expert_placement where = {
         .n_layer = cfg_is_set(c, "n-cpu-moe") ? (int32_t)cfg_int(c, "n-cpu-moe") : 0,
         .streams = true};
     int rc = model_args_path(c, path, sizeof path, e);
+    if (!rc) rc = check_ram(c, path, e);
     if (!rc) rc = open_device(c, dev, e);
     if (rc) return rc;
     rc = open_model(c, path, *dev, where, m, e);

@@ -27,7 +27,8 @@
     {"cache-type-v", 0, CFG_ENUM, "TYPE", "f16", 0, 0, "f32|f16|q8_0|q4_0", "type of cached values"}
 /* clang-format on */
 
-/* Opens the device and the model that the options name, with all weights in memory. On failure nothing remains open. */
+/* Opens the device and the model that the options name, with all weights in memory; CHIMERE_ELIMIT if --ram is less than
+ * they need. On failure nothing remains open. */
 int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, struct err *e);
 /* What a command needs that evaluates n_seq texts of n_ctx tokens with logits of every position. Types of keys and
  * values are taken from the options, if there are such. */

@@ -183,7 +183,9 @@ int cmd_taps(int argc, char **argv) {
     else if (!cfg_str(c, "file") == !cfg_str(c, "tokens"))
         rc = err_set(&e, CHIMERE_EINVAL, "expected one of --file and --tokens");
     else if (cfg_str(c, "layers")) rc = parse_layers(cfg_str(c, "layers"), &p, &e);
-    if (!rc) rc = model_args_open(c, &dev, &m, &e);
+    struct plan_params want =
+        model_args_want(c, cfg_int(c, "ctx"), 1, (int32_t)cfg_int(c, "batch"));
+    if (!rc) rc = model_args_open_planned(c, &want, NULL, &dev, &m, &e);
     if (!rc) {
         rc = record(m, c, &p, &e);
         model_close(m);

@@ -79,28 +79,49 @@ static int set_up(struct trace *t, const struct cfg *c, int32_t n_tok, struct er
     return rc;
 }
 
-static int record(struct trace *t, const struct cfg *c, struct err *e) {
-    char *text = NULL;
-    int32_t *ids = NULL;
-    size_t n_text, n = 0;
+/* The text's tokens, before the model is opened: the plan of its memory depends on their number. */
+static int read_tokens(const struct cfg *c, int32_t **ids, size_t *n, struct err *e) {
+    char path[4096], *text = NULL;
+    struct gguf *g = NULL;
     struct tok *tok = NULL;
-    int32_t n_gen = (int32_t)cfg_int(c, "gen");
-    int rc = file_read(cfg_str(c, "file"), MAX_TEXT_BYTES, &text, &n_text, e);
-    if (!rc) rc = vocab_load(&tok, t->m->gguf, e);
-    if (!rc) rc = tok_encode(tok, text, n_text, true, false, &ids, &n, e);
-    if (!rc && n < 1) rc = err_set(e, CHIMERE_EINVAL, "--file: expected a text, got none");
-    if (!rc) rc = set_up(t, c, (int32_t)n + n_gen + KV_PAGE, e);
-    if (!rc) rc = forward_all(t, ids, (int32_t)n, (int32_t)cfg_int(c, "batch"), n_gen, e);
-    if (rc) routing_writer_abort(t->w);
-    else rc = routing_writer_close(t->w, e);
-    if (!rc) printf("%s: %zu tokens\n", cfg_str(c, "out"), n + (size_t)n_gen);
-    forward_free(t->f);
-    seq_free(t->seq);
-    seq_pool_free(t->pool);
-    routing_free(t->routing);
+    size_t n_text;
+    int rc = model_args_path(c, path, sizeof path, e);
+    if (!rc) rc = gguf_open(&g, path, e);
+    if (!rc) rc = file_read(cfg_str(c, "file"), MAX_TEXT_BYTES, &text, &n_text, e);
+    if (!rc) rc = vocab_load(&tok, g, e);
+    if (!rc) rc = tok_encode(tok, text, n_text, true, false, ids, n, e);
+    if (!rc && *n < 1) rc = err_set(e, CHIMERE_EINVAL, "--file: expected a text, got none");
     tok_free(tok);
-    mem_free(ids);
     mem_free(text);
+    if (g) gguf_close(g);
+    return rc;
+}
+
+static int record(const struct cfg *c, struct err *e) {
+    struct trace t = {0};
+    struct dev *dev = NULL;
+    int32_t *ids = NULL, n_gen = (int32_t)cfg_int(c, "gen"), batch = (int32_t)cfg_int(c, "batch");
+    size_t n = 0;
+    int rc = read_tokens(c, &ids, &n, e);
+    int32_t n_ctx = (int32_t)n + n_gen + KV_PAGE;
+    struct plan_params want = model_args_want(c, n_ctx, 1, batch);
+    if (!rc) rc = model_args_open_planned(c, &want, NULL, &dev, &t.m, e);
+    if (rc) {
+        mem_free(ids);
+        return rc;
+    }
+    rc = set_up(&t, c, n_ctx, e);
+    if (!rc) rc = forward_all(&t, ids, (int32_t)n, batch, n_gen, e);
+    if (rc) routing_writer_abort(t.w);
+    else rc = routing_writer_close(t.w, e);
+    if (!rc) printf("%s: %zu tokens\n", cfg_str(c, "out"), n + (size_t)n_gen);
+    forward_free(t.f);
+    seq_free(t.seq);
+    seq_pool_free(t.pool);
+    routing_free(t.routing);
+    mem_free(ids);
+    model_close(t.m);
+    dev->ops->close(dev);
     return rc;
 }
 
@@ -144,18 +165,11 @@ int cmd_trace(int argc, char **argv) {
                    argc, argv, &status))
         return status;
     struct err e = {0};
-    struct trace t = {0};
-    struct dev *dev = NULL;
     bool generates = cfg_is_set(c, "generate");
     if (!cfg_str(c, "out")) rc = err_set(&e, CHIMERE_EINVAL, "--out is missing");
     else if (generates == !!cfg_str(c, "file"))
         rc = err_set(&e, CHIMERE_EINVAL, "expected one of --file and --generate");
-    else rc = generates ? generate(c, &e) : model_args_open(c, &dev, &t.m, &e);
-    if (!rc && !generates) {
-        rc = record(&t, c, &e);
-        model_close(t.m);
-        dev->ops->close(dev);
-    }
+    else rc = generates ? generate(c, &e) : record(c, &e);
     cfg_free(c);
     return rc ? cli_fail(&e) : 0;
 }
