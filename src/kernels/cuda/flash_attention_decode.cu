@@ -332,8 +332,9 @@ __device__ __forceinline__ void page_join(const attn_job &j, int32_t t, int64_t 
     }
 }
 
-/* Whether this block is the last of n_all to arrive; all threads get the same result. */
-static __device__ __forceinline__ bool is_last(uint32_t *counter, int n_all) {
+/* Whether this block is the last of n_all to arrive; all threads get the same result. Not static: the names of its shared
+ * variables would contain a hash of the path, and two builds would differ. */
+__device__ __forceinline__ bool is_last(uint32_t *counter, int n_all) {
     __shared__ uint32_t arrived;
     __syncthreads();
     if (threadIdx.x == 0) arrived = atomic_ticket(counter) + 1u;

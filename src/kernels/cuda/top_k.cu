@@ -223,11 +223,12 @@ static __device__ __forceinline__ int32_t lanes_upto(int32_t x) {
     return x;
 }
 
-/* The bin in which the cumulated count reaches SELECT_TOP, and that count; if none does, the last bin and -1. */
+/* The bin in which the cumulated count reaches SELECT_TOP, and that count; if none does, the last bin and -1. Not static,
+ * like is_last in flash_attention_decode.cu. */
 struct last_bin {
     int32_t bin, n;
 };
-static __device__ __forceinline__ last_bin last_bin_of(const select_job &j) {
+__device__ __forceinline__ last_bin last_bin_of(const select_job &j) {
     enum { EACH = SELECT_BINS / SELECT_THREADS };
     __shared__ int32_t of_warp[SELECT_WARPS];
     __shared__ last_bin found;
