@@ -78,9 +78,9 @@ static const struct cfg_opt spellings[] = {
     ALIAS("threads-batch", "threads"), ALIAS("tb", "threads"),
 #undef ALIAS
 #define ELSEWHERE(name, hint) {name, 0, CFG_ELSEWHERE, NULL, NULL, 0, 0, NULL, hint}
-    ELSEWHERE("ngl", "--device cuda places all layers that fit, --vram SIZE limits them; of libllama: --gpu-layers N"),
-    ELSEWHERE("n-gpu-layers", "--device cuda places all layers that fit, --vram SIZE limits them; of libllama: --gpu-layers N"),
-    ELSEWHERE("gpu-layers", "--device cuda places all layers that fit; --vram SIZE limits them"),
+    ELSEWHERE("ngl", "all layers that fit are on the GPU, --vram SIZE limits them; of libllama: --gpu-layers N"),
+    ELSEWHERE("n-gpu-layers", "all layers that fit are on the GPU, --vram SIZE limits them; of libllama: --gpu-layers N"),
+    ELSEWHERE("gpu-layers", "all layers that fit are on the GPU; --vram SIZE limits them"),
     ELSEWHERE("gpu-memory-utilization", "--vram SIZE"),
     ELSEWHERE("fa", "attention is always fused; leave it out"),
     ELSEWHERE("flash-attn", "attention is always fused; leave it out"),

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/str.h"
 
 #ifdef CHIMERE_CUDA
@@ -15,6 +16,8 @@ static int open_gpu(struct dev **out, const struct device_params *p, int number,
         .device = number, .n_thread = p->n_thread, .vram_bytes = p->vram_bytes};
     return cuda_open(out, &c, e);
 }
+
+static int count_gpus(struct err *e) { return cuda_count(e); }
 
 static uint64_t gpu_kind(const struct dev *d) {
     return strcmp(d->ops->name, "cuda") ? 0 : cuda_card(d);
@@ -30,6 +33,11 @@ static int open_gpu(struct dev **out, const struct device_params *p, int number,
     return CHIMERE_EUNSUPPORTED;
 }
 
+static int count_gpus(struct err *e) {
+    *e = (struct err){0};
+    return 0;
+}
+
 static uint64_t gpu_kind(const struct dev *d) {
     (void)d;
     return 0;
@@ -38,9 +46,15 @@ static uint64_t gpu_kind(const struct dev *d) {
 
 int device_open(struct dev **out, const struct device_params *p, struct err *e) {
     const char *name = p->name ? p->name : "auto";
-    if (strcmp(name, "cpu") == 0 || strcmp(name, "auto") == 0)
-        return cpu_open(out, p->n_thread, p->isa, e);
     int number = 0;
+    if (strcmp(name, "auto") == 0) {
+        struct err why = {0};
+        int n = count_gpus(&why);
+        if (n && !open_gpu(out, p, 0, &why)) return 0;
+        if (n || why.code == CHIMERE_EDEVICE) log_warn("%s; the processor computes", why.text);
+        name = "cpu";
+    }
+    if (strcmp(name, "cpu") == 0) return cpu_open(out, p->n_thread, p->isa, e);
     if (str_starts(name, "cuda:") && name[5] >= '0' && name[5] <= '9' && !name[6])
         number = name[5] - '0';
     else if (strcmp(name, "cuda") != 0)

@@ -97,8 +97,8 @@ uint32_t model_args_type(const struct cfg *c, const char *option) {
     return (uint32_t)quant_type_from_name(cfg_str(c, option));
 }
 
-static int open_device(const struct cfg *c, struct dev **dev, struct err *e) {
-    const struct device_params p = {.name = cfg_str(c, "device"),
+static int open_device(const struct cfg *c, const char *name, struct dev **dev, struct err *e) {
+    const struct device_params p = {.name = name,
                                     .n_thread = (int)cfg_int(c, "threads"),
                                     .isa = model_args_isa(c),
                                     .vram_bytes = cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0};
@@ -138,7 +138,8 @@ int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, str
         .streams = true};
     int rc = model_args_path(c, path, sizeof path, e);
     if (!rc) rc = check_ram(c, path, e);
-    if (!rc) rc = open_device(c, dev, e);
+    const char *name = cfg_str(c, "device");
+    if (!rc) rc = open_device(c, strcmp(name, "auto") ? name : "cpu", dev, e);
     if (rc) return rc;
     rc = open_model(c, path, *dev, where, m, e);
     if (rc) (*dev)->ops->close(*dev);
@@ -167,7 +168,7 @@ int model_args_open_planned(const struct cfg *c, const struct plan_params *want,
                             struct err *e) {
     char path[4096];
     int rc = model_args_path(c, path, sizeof path, e);
-    if (!rc) rc = open_device(c, dev, e);
+    if (!rc) rc = open_device(c, cfg_str(c, "device"), dev, e);
     if (rc) return rc;
     struct plan_params p = *want;
     struct memory_plan own;

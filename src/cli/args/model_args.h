@@ -11,7 +11,7 @@
 #define MODEL_OPTIONS                                                                              \
     {"model", 'm', CFG_STR, "FILE", NULL, 0, 0, NULL, "model: a file, hf:OWNER/REPO[:TYPE], or a name such as nano, mini or smol (default: nano; of run, chat and serve: smol if script/model has fetched it, else mini if it is here)"}, \
     {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one a core"},                   \
-    {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL, "cpu, cuda or cuda:N; auto: cpu"}, \
+    {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL, "cpu, cuda or cuda:N; auto: the GPU if build and machine have one, else cpu"}, \
     {"vram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "take no more of a GPU's memory"},     \
     {"ram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "take no more of the machine's memory; experts that it cannot hold are read from disk (default: what is available)"}, \
     {"n-cpu-moe", 0, CFG_INT, "N", NULL, 0, 1024, NULL, "layers whose experts or dense feed-forward the processor multiplies (default: as few as fit)"}, \
@@ -27,8 +27,8 @@
     {"cache-type-v", 0, CFG_ENUM, "TYPE", "f16", 0, 0, "f32|f16|q8_0|q4_0", "type of cached values"}
 /* clang-format on */
 
-/* Opens the device and the model that the options name, with all weights in memory; CHIMERE_ELIMIT if --ram is less than
- * they need. On failure nothing remains open. */
+/* Opens the device (auto: the processor) and the model that the options name, with all weights in memory; CHIMERE_ELIMIT
+ * if --ram is less than they need. On failure nothing remains open. */
 int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, struct err *e);
 /* What a command needs that evaluates n_seq texts of n_ctx tokens with logits of every position. Types of keys and
  * values are taken from the options, if there are such. */

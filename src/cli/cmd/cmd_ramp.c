@@ -29,7 +29,7 @@ const struct cfg_opt ramp_options[] = {
     {"sample", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "weights per tensor and type in the analysis; 0: as many as take a minute"},
     {"seed", 0, CFG_INT, "N", "1", 0, 1e15, NULL, "seed of texts and mutations"},
     {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one per core"},
-    {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL, "where candidates run: cpu, cuda or cuda:N; auto: cpu"},
+    {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL, "where candidates run: cpu, cuda or cuda:N; auto: the GPU if build and machine have one, else cpu"},
     {"isa", 0, CFG_ENUM, "SET", "best", 0, 0, CPU_ISA_CHOICES, "instruction set"},
     {"quiet", 'q', CFG_BOOL, NULL, "false", 0, 0, NULL, "no progress bars"},
     {0},

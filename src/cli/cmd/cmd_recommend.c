@@ -10,7 +10,7 @@
 
 const struct cfg_opt recommend_options[] = {
     {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL,
-     "cpu, cuda or cuda:N; auto: the GPU if this build has one"},
+     "cpu, cuda or cuda:N; auto: the GPU if build and machine have one, else cpu"},
     {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one per core"},
     {"check", 0, CFG_LIST, "FILE", NULL, 0, 0, NULL,
      "also predict and measure this model; may be repeated"},
@@ -21,14 +21,8 @@ const struct cfg_opt recommend_options[] = {
 enum { MAX_CHECKS = 64 };
 
 static int open_device(struct dev **dev, const struct cfg *c, struct err *e) {
-    const char *name = cfg_str(c, "device");
-    bool is_auto = strcmp(name, "auto") == 0;
-    struct device_params p = {.name = is_auto ? "cuda" : name,
-                              .n_thread = (int)cfg_int(c, "threads")};
-    int rc = device_open(dev, &p, e);
-    if (!rc || !is_auto) return rc;
-    *e = (struct err){0};
-    p.name = "cpu";
+    const struct device_params p = {.name = cfg_str(c, "device"),
+                                    .n_thread = (int)cfg_int(c, "threads")};
     return device_open(dev, &p, e);
 }
 

@@ -165,6 +165,8 @@ int cmd_trace(int argc, char **argv) {
                    argc, argv, &status))
         return status;
     struct err e = {0};
+    if (!strcmp(cfg_str(c, "device"), "auto"))
+        cfg_set(c, "device", "cpu", NULL); /* the choice is seen there */
     bool generates = cfg_is_set(c, "generate");
     if (!cfg_str(c, "out")) rc = err_set(&e, CHIMERE_EINVAL, "--out is missing");
     else if (generates == !!cfg_str(c, "file"))

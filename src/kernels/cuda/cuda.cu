@@ -738,13 +738,22 @@ static uint32_t best_layout(const struct cuda_params *p, int n_sm) {
     return !p->vram_bytes && bytes > (double)WIDE_BYTES * clock * n_sm ? PLANES_WIDE : PLANES;
 }
 
+int cuda_count(struct err *e) {
+    int n = 0;
+    cudaError_t rc = cudaGetDeviceCount(&n);
+    if (rc == cudaSuccess && n > 0) return n;
+    cudaGetLastError();
+    if (rc == cudaErrorInsufficientDriver)
+        err_set(e, CHIMERE_EDEVICE,
+                "gpu: NVIDIA's driver is older than this build needs: update it");
+    else err_set(e, CHIMERE_EUNSUPPORTED, "gpu: no NVIDIA GPU with a working driver found");
+    return 0;
+}
+
 int cuda_open(struct dev **out, const struct cuda_params *p, struct err *e) {
     *out = NULL;
-    int n_device = 0;
-    if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
-        cudaGetLastError();
-        return err_set(e, CHIMERE_EUNSUPPORTED, "gpu: no NVIDIA GPU with a working driver found");
-    }
+    int n_device = cuda_count(e);
+    if (!n_device) return e->code;
     if (p->device < 0 || p->device >= n_device)
         return err_set(e, CHIMERE_EUNSUPPORTED, "gpu: expected a number below %d, got %d", n_device,
                        p->device);

@@ -28,6 +28,9 @@ struct cuda_params {
     bool no_graph;       /* launch kernels one by one */
 };
 
+/* The number of GPUs. 0 with CHIMERE_EUNSUPPORTED in *e: none, or no driver; with CHIMERE_EDEVICE: the driver is too old. */
+int cuda_count(struct err *e);
+
 /* Returns CHIMERE_EUNSUPPORTED if there is no driver or no GPU of sm_75 or newer. */
 int cuda_open(struct dev **out, const struct cuda_params *p, struct err *e);
 

@@ -96,6 +96,10 @@ CUresult run(const recorded &r, CUstream s) {
 } // namespace
 
 EXPORT CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+EXPORT CUresult cuDriverGetVersion(int *version) {
+    const char *asked = getenv("EMULATE_DRIVER"); /* 12080: of CUDA 12.8 */
+    return *version = asked ? atoi(asked) : CUDA_VERSION, CUDA_SUCCESS;
+}
 EXPORT CUresult cuGetErrorString(CUresult rc, const char **text) {
     return *text = cudaGetErrorString((cudaError_t)rc), CUDA_SUCCESS;
 }

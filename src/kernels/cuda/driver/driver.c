@@ -1,5 +1,5 @@
 /* driver.c: the functions of runtime.cuh, over those of NVIDIA's driver, which is loaded when the first device is asked
- * for; without it there is no GPU. Needs a driver of version 12.8 or newer. */
+ * for; without it there is no GPU. */
 #include "kernels/cuda/driver/runtime.cuh"
 
 #include <cuda.h>
@@ -21,6 +21,7 @@
 
 #define CALLS(X)                                                                                   \
     X(cuInit)                                                                                      \
+    X(cuDriverGetVersion)                                                                          \
     X(cuGetErrorString)                                                                            \
     X(cuGetProcAddress)                                                                            \
     X(cuDeviceGetCount)                                                                            \
@@ -70,7 +71,8 @@ static struct {
 
 enum { MAX_DEVICES = 64 };
 static CUcontext contexts[MAX_DEVICES]; /* their primary ones, until the process ends */
-static int n_device;                    /* 0: no driver */
+static int n_device;
+static cudaError_t why_none = cudaErrorNoDevice;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock =
     PTHREAD_MUTEX_INITIALIZER; /* of contexts and of binaries' libraries */
@@ -86,10 +88,17 @@ static void driver_load(void) {
     };
     struct err e = {0};
     struct library *l = NULL;
+    int version = 0;
     if (library_open_system(&l, DRIVER, &e)) return;
+    why_none = cudaErrorInsufficientDriver;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         if (!(*calls[i].to = library_symbol(l, calls[i].name))) return;
-    if (cu.cuInit(0) || cu.cuDeviceGetCount(&n_device)) n_device = 0;
+    /* a driver runs what toolkits of its major version compiled, and older ones */
+    if (cu.cuDriverGetVersion(&version) || version < CUDA_VERSION / 1000 * 1000) return;
+    CUresult rc = cu.cuInit(0);
+    if (!rc) rc = cu.cuDeviceGetCount(&n_device);
+    why_none = rc ? (cudaError_t)rc : cudaErrorNoDevice;
+    if (rc || n_device < 0) n_device = 0;
     if (n_device > MAX_DEVICES) n_device = MAX_DEVICES;
 }
 
@@ -225,7 +234,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *kernel,
 cudaError_t cudaGetDeviceCount(int *n) {
     pthread_once(&once, driver_load);
     *n = n_device;
-    return n_device ? cudaSuccess : cudaErrorNoDevice;
+    return n_device ? cudaSuccess : why_none;
 }
 
 static cudaError_t context_of(int device, CUcontext *out) {
@@ -277,7 +286,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
 
 const char *cudaGetErrorString(cudaError_t rc) {
     const char *text = NULL;
-    if (!n_device) return "no driver of version 12.8 or newer";
+    if (!n_device) return "no device";
     return cu.cuGetErrorString((CUresult)rc, &text) || !text ? "unknown error" : text;
 }
 

@@ -28,6 +28,7 @@
 #define cudaSuccess 0
 enum {
     cudaErrorMemoryAllocation = 2,
+    cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
     cudaErrorSymbolNotFound = 500,
     cudaErrorNotReady = 600,
