@@ -63,6 +63,11 @@ int device_open(struct dev **out, const struct device_params *p, struct err *e) 
     return open_gpu(out, p, number, e);
 }
 
+bool device_has_gpu(void) {
+    struct err why;
+    return count_gpus(&why) > 0;
+}
+
 uint64_t device_kind(const struct dev *d) {
     const char *name = d->ops->name, *isa = strcmp(name, "cpu") ? "" : cpu_isa_name(d);
     return hash_bytes(isa, strlen(isa), hash_bytes(name, strlen(name), gpu_kind(d)));

@@ -6,15 +6,19 @@
 #include "kernels/cpu/cpu.h"
 
 struct device_params {
-    const char *name; /* "auto", "cpu", "cuda" or "cuda:N". auto: the first GPU if this build and this machine have
+    const char *
+        name; /* "auto", "cpu", "cuda" or "cuda:N". auto: the first GPU if this build and this machine have
                          one that works, else cpu. NULL: auto */
-    int n_thread;     /* of the processor; 0: one per core */
+    int n_thread; /* of the processor; 0: one per core */
     enum cpu_isa isa;
     uint64_t vram_bytes; /* upper limit for a GPU; 0: its free memory */
 };
 
 /* Returns CHIMERE_EUNSUPPORTED if the requested device does not exist; the error message says why. */
 int device_open(struct dev **out, const struct device_params *p, struct err *e);
+
+/* Whether auto tries a GPU. */
+bool device_has_gpu(void);
 
 /* A number of what the last bits of results depend on: of a processor its level of SIMD, of a GPU card.h's number. */
 uint64_t device_kind(const struct dev *d);

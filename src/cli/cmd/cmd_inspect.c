@@ -26,7 +26,8 @@ const struct cfg_opt inspect_options[] = {
     {"parallel", 0, CFG_INT, "N", "1", 1, 4096, NULL, "sequences for --memory"},
     {"batch", 0, CFG_INT, "N", "0", 0, 65536, NULL,
      "tokens of one forward for --memory; 0: 512, on a GPU with room for it 2048"},
-    {"device", 0, CFG_STR, "NAME", "cpu", 0, 0, NULL, "whose --memory: cpu, cuda or cuda:N"},
+    {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL,
+     "whose --memory: cpu, cuda or cuda:N; auto: as of run"},
     {"vram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "of a GPU's memory for --memory"},
     {"ram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL,
      "of the machine's memory for --memory: which experts stay on disk"},
@@ -246,6 +247,8 @@ int cmd_inspect(int argc, char **argv) {
                  : err_set(&e, CHIMERE_EINVAL, "inspect: expected one FILE, got %d arguments",
                            cfg_n_pos(c));
     struct memory_plan plan;
+    if (strcmp(cfg_str(c, "device"), "auto") == 0)
+        cfg_set(c, "device", device_has_gpu() ? "cuda" : "cpu", NULL);
     bool as_run = cfg_bool(c, "memory") && (strcmp(cfg_str(c, "device"), "cpu") != 0 ||
                                             cfg_is_set(c, "ram") || cfg_is_set(c, "vram"));
     if (!rc && as_run) rc = plan_run(&x, c, &plan, &e);
