@@ -372,7 +372,12 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *x, cudaGraph_t g, unsigned lon
     return (cudaError_t)cu.cuGraphInstantiate(x, g, flags);
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s) {
-    return (cudaError_t)cu.cuGraphLaunch(x, s);
+    CUresult rc = cu.cuGraphLaunch(x, s);
+#ifdef _WIN32
+    /* Windows may collect launches until something asks for their state; the backend polls memory before it does. */
+    if (!rc) cu.cuStreamQuery(s);
+#endif
+    return (cudaError_t)rc;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t g) { return (cudaError_t)cu.cuGraphDestroy(g); }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x) {
