@@ -743,7 +743,8 @@ int cuda_count(struct err *e) {
     cudaError_t rc = cudaGetDeviceCount(&n);
     if (rc == cudaSuccess && n > 0) return n;
     cudaGetLastError();
-    if (rc == cudaErrorInsufficientDriver)
+    int driver = 0; /* the runtime reports a driver that is missing like one that is old */
+    if (rc == cudaErrorInsufficientDriver && !cudaDriverGetVersion(&driver) && driver)
         err_set(e, CHIMERE_EDEVICE,
                 "gpu: NVIDIA's driver is older than this build needs: update it");
     else err_set(e, CHIMERE_EUNSUPPORTED, "gpu: no NVIDIA GPU with a working driver found");

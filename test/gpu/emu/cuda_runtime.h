@@ -105,6 +105,7 @@ static inline const char *cudaGetErrorString(cudaError_t e) {
                                                  : "none";
 }
 static inline cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+static inline cudaError_t cudaDriverGetVersion(int *v) { return *v = 13000, cudaSuccess; }
 static inline cudaError_t cudaGetDeviceCount(int *n) { return *n = EMULATE_N_DEVICE, cudaSuccess; }
 static inline cudaError_t cudaSetDevice(int d) {
     if (d < 0 || d >= EMULATE_N_DEVICE) return cudaErrorInvalidDevice;

@@ -71,7 +71,7 @@ static struct {
 
 enum { MAX_DEVICES = 64 };
 static CUcontext contexts[MAX_DEVICES]; /* their primary ones, until the process ends */
-static int n_device;
+static int n_device, driver_version;
 static cudaError_t why_none = cudaErrorNoDevice;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock =
@@ -88,13 +88,15 @@ static void driver_load(void) {
     };
     struct err e = {0};
     struct library *l = NULL;
-    int version = 0;
     if (library_open_system(&l, DRIVER, &e)) return;
     why_none = cudaErrorInsufficientDriver;
+    cu.cuDriverGetVersion =
+        (__typeof__(cu.cuDriverGetVersion))library_symbol(l, "cuDriverGetVersion");
+    if (!cu.cuDriverGetVersion || cu.cuDriverGetVersion(&driver_version)) return;
+    /* a driver runs what toolkits of its major version compiled, and older ones */
+    if (driver_version < CUDA_VERSION / 1000 * 1000) return;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         if (!(*calls[i].to = library_symbol(l, calls[i].name))) return;
-    /* a driver runs what toolkits of its major version compiled, and older ones */
-    if (cu.cuDriverGetVersion(&version) || version < CUDA_VERSION / 1000 * 1000) return;
     CUresult rc = cu.cuInit(0);
     if (!rc) rc = cu.cuDeviceGetCount(&n_device);
     why_none = rc ? (cudaError_t)rc : cudaErrorNoDevice;
@@ -230,6 +232,12 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *kernel,
 }
 
 /* ---- devices ---- */
+
+cudaError_t cudaDriverGetVersion(int *version) {
+    pthread_once(&once, driver_load);
+    *version = driver_version;
+    return cudaSuccess;
+}
 
 cudaError_t cudaGetDeviceCount(int *n) {
     pthread_once(&once, driver_load);

@@ -90,6 +90,7 @@ typedef struct cudaLaunchConfig_t {
 #ifdef __cplusplus
 extern "C" {
 #endif
+cudaError_t cudaDriverGetVersion(int *version); /* 12080: of CUDA 12.8; 0: no driver */
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
