@@ -27,7 +27,7 @@ refuses 2 'expected a message' "$CHIMERE" run </dev/null
 refuses 2 'expected one message' "$CHIMERE" run -p a b
 refuses 2 'expected [MODEL] TEXT, got 3 arguments' "$CHIMERE" run a b c
 refuses 2 'did you mean --temp?' "$CHIMERE" run --tmep 0 a
-refuses 2 'here: --device cuda' "$CHIMERE" run -ngl 99 a
+refuses 2 'here: all layers that fit are on the GPU' "$CHIMERE" run -ngl 99 a
 refuses 2 "unknown option '--temperature'" "$CHIMERE" tokenize --temperature 1 a
 "$CHIMERE" run --temperature 0 -q --max_tokens 40 --ctx-size 256 "What is 12 + 30?" >got </dev/null
 same got "other programs' spellings"
