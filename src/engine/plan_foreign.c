@@ -67,7 +67,7 @@ static int read_vision(struct plan_foreign *f, struct err *e) {
     int rc = f->mmproj ? gguf_open(&g, f->mmproj, e) : 0;
     if (rc) err_prefix(e, "--mmproj");
     if (rc || !f->mmproj) return rc;
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) f->vision_bytes += gguf_tensor_at(g, i)->n_bytes;
+    f->vision_bytes += gguf_tensor_bytes(g);
     gguf_close(g);
     f->vision_bytes += (uint64_t)VISION_MAX_PIXELS * 3 + VISION_MAX_BYTES + VISION_KEPT_BYTES;
     return 0;
@@ -93,7 +93,7 @@ int plan_foreign_read(struct plan_foreign *f, const struct gguf *g, struct err *
     f->n_ff = item(&r, "feed_forward_length", 0, 4 * f->n_embd);
     read_widths(f, &r);
     f->state_bytes = recurrent_bytes(f, &r);
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) f->weight_bytes += gguf_tensor_at(g, i)->n_bytes;
+    f->weight_bytes += gguf_tensor_bytes(g);
     const struct gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
     f->n_vocab = embd ? (int64_t)embd->ne[1] : 0;
     int64_t n_gpu = f->n_gpu_layers < 0 ? 0 : f->n_gpu_layers;

@@ -90,6 +90,7 @@ const struct gguf_kv *gguf_kv_at(const struct gguf *g, size_t i);
 const struct gguf_kv *gguf_find(const struct gguf *g, const char *key); /* NULL: absent */
 size_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
+uint64_t gguf_tensor_bytes(const struct gguf *g); /* of all together */
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name);
 
 /* Typed access to key/value i (i = 0 for scalars). Integers are converted if in range; else returns false. */

@@ -716,6 +716,12 @@ const struct gguf_kv *gguf_find(const struct gguf *g, const char *key) {
 }
 size_t gguf_n_tensors(const struct gguf *g) { return g->n_tensors; }
 
+uint64_t gguf_tensor_bytes(const struct gguf *g) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < g->n_tensors; i++) n += g->tensors[i].n_bytes;
+    return n;
+}
+
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i) {
     return i < g->n_tensors ? &g->tensors[i] : NULL;
 }

@@ -6,9 +6,9 @@
 #include "kernels/cpu/cpu.h"
 
 struct device_params {
-    const char *
-        name; /* "auto", "cpu", "cuda" or "cuda:N". auto: the first GPU if this build and this machine have
-                         one that works, else cpu. NULL: auto */
+    /* "auto", "cpu", "cuda" or "cuda:N". auto: the first GPU if this build and this machine have one that works, else cpu.
+     * NULL: auto */
+    const char *name;
     int n_thread; /* of the processor; 0: one per core */
     enum cpu_isa isa;
     uint64_t vram_bytes; /* upper limit for a GPU; 0: its free memory */

@@ -119,8 +119,7 @@ static int check_ram(const struct cfg *c, const char *path, struct err *e) {
     if (!cfg_is_set(c, "ram")) return 0;
     int rc = gguf_open(&g, path, e);
     if (rc) return rc;
-    uint64_t n = 0, most = cfg_bytes(c, "ram");
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) n += gguf_tensor_at(g, i)->n_bytes;
+    uint64_t n = gguf_tensor_bytes(g), most = cfg_bytes(c, "ram");
     gguf_close(g);
     if (n <= most) return 0;
     char needs[16], allows[16];

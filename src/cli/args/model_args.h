@@ -34,8 +34,8 @@ int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, str
  * values are taken from the options, if there are such. */
 struct plan_params model_args_want(const struct cfg *c, int64_t n_ctx, int32_t n_seq,
                                    int32_t n_batch);
-/* Opens them with experts placed by a memory plan for want; plan: the result, NULL: not wanted. dev, vram_bytes and the two fields of n_cpu_moe
- * are taken from the options. CHIMERE_ELIMIT, with the numbers, if it does not fit. */
+/* Opens them with experts placed by a memory plan for want; plan: the result, NULL: not wanted. dev, vram_bytes and the
+ * two fields of n_cpu_moe are taken from the options. CHIMERE_ELIMIT, with the numbers, if it does not fit. */
 int model_args_open_planned(const struct cfg *c, const struct plan_params *want,
                             struct memory_plan *plan, struct dev **dev, struct model **m,
                             struct err *e);

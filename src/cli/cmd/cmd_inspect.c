@@ -247,7 +247,7 @@ int cmd_inspect(int argc, char **argv) {
                  : err_set(&e, CHIMERE_EINVAL, "inspect: expected one FILE, got %d arguments",
                            cfg_n_pos(c));
     struct memory_plan plan;
-    if (strcmp(cfg_str(c, "device"), "auto") == 0)
+    if (cfg_bool(c, "memory") && strcmp(cfg_str(c, "device"), "auto") == 0)
         cfg_set(c, "device", device_has_gpu() ? "cuda" : "cpu", NULL);
     bool as_run = cfg_bool(c, "memory") && (strcmp(cfg_str(c, "device"), "cpu") != 0 ||
                                             cfg_is_set(c, "ram") || cfg_is_set(c, "vram"));

@@ -212,12 +212,10 @@ EXPORT CUresult cuLibraryLoadData(CUlibrary *l, const void *code, CUjit_option *
 EXPORT CUresult cuLibraryGetKernel(CUkernel *out, CUlibrary, const char *name) {
     std::lock_guard<std::mutex> held(lock);
     auto at = launchers().find(parameters_of(readable(name)));
-    void *function = dlsym(RTLD_DEFAULT, name);
     Dl_info me;
-    if (!function && dladdr((const void *)parameters_of, &me)) {
-        void *self = dlopen(me.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-        if (self) function = dlsym(self, name);
-    }
+    dladdr((const void *)parameters_of, &me);
+    void *self = dlopen(me.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    void *function = self ? dlsym(self, name) : NULL;
     if (!function || at == launchers().end()) {
         fprintf(stderr, "emulated driver: no kernel %s\n", name);
         return CUDA_ERROR_NOT_FOUND;

@@ -90,13 +90,12 @@ static void driver_load(void) {
     struct library *l = NULL;
     if (library_open_system(&l, DRIVER, &e)) return;
     why_none = cudaErrorInsufficientDriver;
-    cu.cuDriverGetVersion =
-        (__typeof__(cu.cuDriverGetVersion))library_symbol(l, "cuDriverGetVersion");
-    if (!cu.cuDriverGetVersion || cu.cuDriverGetVersion(&driver_version)) return;
-    /* a driver runs what toolkits of its major version compiled, and older ones */
-    if (driver_version < CUDA_VERSION / 1000 * 1000) return;
+    bool has_all = true;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
-        if (!(*calls[i].to = library_symbol(l, calls[i].name))) return;
+        has_all &= (*calls[i].to = library_symbol(l, calls[i].name)) != NULL;
+    if (cu.cuDriverGetVersion) cu.cuDriverGetVersion(&driver_version);
+    /* a driver runs what toolkits of its major version compiled, and older ones */
+    if (!has_all || driver_version < CUDA_VERSION / 1000 * 1000) return;
     CUresult rc = cu.cuInit(0);
     if (!rc) rc = cu.cuDeviceGetCount(&n_device);
     why_none = rc ? (cudaError_t)rc : cudaErrorNoDevice;
