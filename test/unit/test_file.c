@@ -260,9 +260,10 @@ static bool make_uncached(unsigned char *bytes, struct file_map *m) {
     return false;
 }
 
-/* Parts of all sizes at odd places, one of which the program uses later too, and one that is larger than the room. */
+/* Parts of all sizes at odd places, one of which the program uses later too, and one that is larger than the room. None
+ * ends in the first half of its first sector, so half of any read lacks some of its part. */
 static void list_once(const struct file_map *m, struct ahead_part part[N_ONCE]) {
-    static const size_t at[N_ONCE + 1] = {1,       5000,    1500000, 1500032,
+    static const size_t at[N_ONCE + 1] = {1,       5000,    1502000, 1502032,
                                           2900000, 5000000, 5700000, ONCE_BYTES - 1};
     for (int i = 0; i < N_ONCE; i++)
         part[i] = (struct ahead_part){
