@@ -13,8 +13,7 @@
 enum {
     CHUNK_BYTES = 8 << 20, /* of one call of madvise, which returns when the reads are queued */
     PIECE_BYTES = 1 << 20, /* of a read into the ring */
-    SECTOR = 4096,         /* to which these are aligned */
-    READ_THREADS = 16      /* without io_uring, reads in progress */
+    SECTOR = READER_SECTOR /* to which these are aligned */
 };
 
 struct held {              /* a part that is read into the ring */
@@ -130,7 +129,7 @@ static void open_ring(struct ahead *a, const struct ahead_params *p) {
     bool ok = n_piece > 0;
     if (ok) a->pieces = mem_alloc_array(n_piece, sizeof *a->pieces);
     if (ok) a->ring = mem_aligned(SECTOR, a->cap);
-    ok = ok && a->pieces && a->ring && !reader_new(&a->reader, READ_THREADS, 0, &ignored);
+    ok = ok && a->pieces && a->ring && !reader_new(&a->reader, 0, &ignored);
     for (uint32_t i = 0; ok && i < p->n_file; i++)
         ok = !reader_add(a->reader, p->file[i].path, p->file[i].n_bytes, &ignored);
     if (ok) reader_stats(a->reader, &s);

@@ -17,8 +17,12 @@
 #include "base/os/fs.h"
 #include "base/os/uring.h"
 
-/* Alignment of offsets, sizes and addresses of direct reads: the largest sector size of disks. */
-enum { SECTOR = 4096, MAX_FILES = 1024, MAX_THREADS = 64, STACK_BYTES = 256 << 10 };
+enum {
+    SECTOR = READER_SECTOR,
+    N_THREAD = 16, /* without io_uring: disks reach full speed with 16 reads of some 100 KB */
+    MAX_FILES = 1024,
+    STACK_BYTES = 256 << 10
+};
 /* Reads in progress with io_uring: measured disks are as fast as they can be with 32 reads of some 100 KB. */
 enum { DEPTH = 32 };
 
@@ -44,8 +48,8 @@ struct reader {
     uint32_t n_file;
     struct room *rooms; /* owned [n_room] */
     int n_room;
-    pthread_t *threads; /* owned [n_thread] */
-    int n_thread;
+    pthread_t threads[N_THREAD];
+    int n_thread;        /* that were started */
     struct uring *uring; /* owned; NULL: threads read */
 
     pthread_mutex_t lock; /* guards all fields below */
@@ -261,9 +265,8 @@ static size_t room_bytes(size_t max_bytes) {
     return (max_bytes + 2 * SECTOR - 1) / SECTOR * SECTOR;
 }
 
-size_t reader_bytes(int n_thread, size_t max_bytes) {
-    size_t n_room = (size_t)(n_thread > DEPTH ? n_thread : DEPTH);
-    return n_room * room_bytes(max_bytes) + (size_t)n_thread * STACK_BYTES;
+size_t reader_bytes(size_t max_bytes) {
+    return DEPTH * room_bytes(max_bytes) + (size_t)N_THREAD * STACK_BYTES;
 }
 
 static bool start_thread(struct reader *r) {
@@ -287,10 +290,9 @@ static bool alloc_rooms(struct reader *r, int n, size_t max_bytes) {
     return r->rooms;
 }
 
-int reader_new(struct reader **out, int n_thread, size_t max_bytes, struct err *e) {
+int reader_new(struct reader **out, size_t max_bytes, struct err *e) {
     struct reader *r = *out = mem_zalloc(sizeof *r);
     if (!r) return err_set(e, CHIMERE_ENOMEM, "reader: out of memory");
-    if (n_thread > MAX_THREADS) n_thread = MAX_THREADS;
     r->last = &r->first;
     r->stats.is_direct = true;
     pthread_mutex_init(&r->lock, NULL);
@@ -298,11 +300,10 @@ int reader_new(struct reader **out, int n_thread, size_t max_bytes, struct err *
     pthread_cond_init(&r->done, NULL);
     if (max_bytes < UINT32_MAX / 2) r->uring = uring_open(DEPTH);
     r->stats.is_uring = r->uring;
-    if (!r->uring) log_info("reader: the system refuses io_uring: %d threads read", n_thread);
+    if (!r->uring) log_info("reader: the system refuses io_uring: %d threads read", N_THREAD);
     r->files = mem_alloc_array(MAX_FILES, sizeof *r->files);
-    r->threads = mem_alloc_array((size_t)n_thread, sizeof *r->threads);
-    bool ok = r->files && r->threads && alloc_rooms(r, r->uring ? DEPTH : n_thread, max_bytes);
-    while (ok && r->n_thread < n_thread) ok = start_thread(r);
+    bool ok = r->files && alloc_rooms(r, r->uring ? DEPTH : N_THREAD, max_bytes);
+    while (ok && r->n_thread < N_THREAD) ok = start_thread(r);
     if (ok) return 0;
     reader_free(r);
     *out = NULL;
@@ -327,7 +328,6 @@ void reader_free(struct reader *r) {
     pthread_mutex_destroy(&r->lock);
     mem_free(r->files);
     mem_free(r->rooms);
-    mem_free(r->threads);
     mem_free(r);
 }
 

@@ -14,6 +14,9 @@
 
 #include "base/err.h"
 
+/* Alignment of offsets, sizes and addresses of direct reads: the largest sector size of disks. */
+enum { READER_SECTOR = 4096 };
+
 struct reader_piece {
     uint32_t file; /* number from reader_add */
     uint64_t offset;
@@ -22,7 +25,7 @@ struct reader_piece {
      * reason in err. Not called if reading failed. */
     int (*use)(struct reader_piece *p, const unsigned char *bytes);
     void *ud;
-    /* NULL, or where to read to: a multiple of 4 KB, as offset, with room for n rounded up to one. `use` gets it too. */
+    /* NULL, or where to read to: a multiple of READER_SECTOR, as offset, with room for n rounded up to one. `use` gets it too. */
     unsigned char *to;
 
     /* results, valid when done */
@@ -40,8 +43,8 @@ struct reader_stats {
     bool is_uring;   /* the kernel has the queue of reads */
 };
 
-/* Pieces have at most max_bytes bytes. n_thread >= 1. */
-int reader_new(struct reader **out, int n_thread, size_t max_bytes, struct err *e);
+/* Pieces have at most max_bytes bytes. */
+int reader_new(struct reader **out, size_t max_bytes, struct err *e);
 void reader_free(struct reader *r); /* all pieces must be done */
 /* Adds a file; numbers start at 0 in the order of addition. n_bytes: the size that the caller has seen; CHIMERE_EIO if
  * it differs. */
@@ -53,7 +56,7 @@ bool reader_is_done(struct reader *r, const struct reader_piece *p);
 void reader_wait(struct reader *r, const struct reader_piece *p);
 void reader_stats(struct reader *r, struct reader_stats *out);
 /* Memory that reader_new allocates. */
-size_t reader_bytes(int n_thread, size_t max_bytes);
+size_t reader_bytes(size_t max_bytes);
 
 /* Test hook: the nth next read of the process fails with this errno (1: the next), or ends early if error is 0. nth 0
  * disables it. */

@@ -15,8 +15,7 @@
 #include "model/experts/experts_share.h"
 
 enum {
-    UNIT = 64,     /* bytes per place unit; records and their parts are multiples */
-    N_READER = 16, /* threads: disks reach full speed with 16 requests of some 100 KB */
+    UNIT = 64, /* bytes per place unit; records and their parts are multiples */
     MAX_LOADS = 32,
     GROUP = 16, /* experts that a long batch computes at once, while the next are read */
     /* experts that the fill at the start reads at a time, if no batch has run lately, and between steps */
@@ -122,7 +121,7 @@ size_t tier_record_bytes(struct dev *d, const struct weight *const part[3]) {
     return n;
 }
 
-size_t tier_own_bytes(size_t most_part_bytes) { return reader_bytes(N_READER, most_part_bytes); }
+size_t tier_own_bytes(size_t most_part_bytes) { return reader_bytes(most_part_bytes); }
 
 /* ---- setup ---- */
 
@@ -212,7 +211,7 @@ static int open_reader(struct tier *t, const struct gguf *g, struct err *e) {
             size_t n = w->row_bytes * (size_t)w->n_out;
             most = n > most ? n : most;
         }
-    int rc = reader_new(&t->reader, N_READER, most, e);
+    int rc = reader_new(&t->reader, most, e);
     for (uint32_t i = 0; !rc && i < gguf_n_files(g); i++)
         rc = reader_add(t->reader, gguf_path(g, i), gguf_file_bytes(g, i), e);
     return rc;
