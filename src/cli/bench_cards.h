@@ -12,7 +12,7 @@
 
 /* clang-format off */
 #define CARDS_OPTIONS                                                                              \
-    {"gpus", 0, CFG_STR, "LIST", NULL, 0, 0, NULL, "a slice of every layer on each of these GPUs, such as 0,1, in place of --device"}, \
+    {"gpus", 0, CFG_STR, "LIST", NULL, 0, 0, NULL, "a slice of every layer on each of these GPUs, such as 0,1, instead of --device"}, \
     {"link", 0, CFG_ENUM, "HOW", "auto", 0, 0, LINK_CHOICES, "how they exchange results, as in serve"}
 /* clang-format on */
 

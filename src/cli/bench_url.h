@@ -6,9 +6,9 @@
 
 /* clang-format off */
 #define LOAD_OPTIONS                                                                               \
-    {"concurrency", 0, CFG_STR, "LIST", "1,8", 0, 0, NULL, "with --url: streams at once, one row each"}, \
-    {"requests", 0, CFG_INT, "N", "0", 0, 1 << 24, NULL, "with --url: requests a row; 0: 4 a stream, at least 16"}, \
-    {"rate", 0, CFG_FLOAT, "N", "0", 0, 1e6, NULL, "with --url: arrivals a second, at random; 0: each as one ends"}
+    {"concurrency", 0, CFG_STR, "LIST", "1,8", 0, 0, NULL, "with --url: numbers of concurrent streams, one row each"}, \
+    {"requests", 0, CFG_INT, "N", "0", 0, 1 << 24, NULL, "with --url: requests per row; 0: 4 per stream, at least 16"}, \
+    {"rate", 0, CFG_FLOAT, "N", "0", 0, 1e6, NULL, "with --url: arrivals per second, at random; 0: a stream sends its next request when one ends"}
 /* clang-format on */
 
 int bench_url(const struct cfg *c, struct err *e);

@@ -53,9 +53,9 @@ static bool takes_hub(const struct cfg_opt *table, int argc, char **argv) {
 
 /* clang-format off */
 static const struct cfg_opt log_options[] = {
-    {"log-level", 0, CFG_ENUM, "LEVEL", "warn", 0, 0, "error|warn|info|debug", "what is reported on standard error"},
-    {"verbose", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "as --log-level info: also one line per request of a server"},
-    {"log-json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "reports as JSON, one object per line"},
+    {"log-level", 0, CFG_ENUM, "LEVEL", "warn", 0, 0, "error|warn|info|debug", "minimum level of messages on standard error"},
+    {"verbose", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "same as --log-level info; a server then logs one line per request"},
+    {"log-json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "messages as JSON, one object per line"},
     {0}};
 /* clang-format on */
 
@@ -139,10 +139,11 @@ static void usage(FILE *f) {
     fputs("usage: chimere COMMAND [OPTIONS]\n\ncommands:\n", f);
     for (const struct cli_command *c = cli_commands; c->name; c++)
         fprintf(f, "  %-12s %s\n", c->name, c->summary);
-    fputs("\nchimere COMMAND --help lists a command's options.\n"
-          "chimere help --man [COMMAND] prints a man page, chimere completion bash|zsh|fish a "
-          "completion.\n",
-          f);
+    fputs(
+        "\nchimere COMMAND --help lists a command's options.\n"
+        "chimere help --man [COMMAND] prints a man page; chimere completion bash|zsh|fish prints\n"
+        "shell completions.\n",
+        f);
 }
 
 /* If output could not be written (a full disk, a closed pipe), the exit status must not be success. */

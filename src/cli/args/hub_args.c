@@ -12,9 +12,9 @@
 
 /* clang-format off */
 const struct cfg_opt hub_options[] = {
-    {"models-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "where fetched models lie (default: models in the user's data directory)"},
-    {"hf-endpoint", 0, CFG_STR, "URL", PULL_ENDPOINT, 0, 0, NULL, "hub that -m hf:OWNER/REPO[:TYPE] means"},
-    {"hf-token", 0, CFG_STR, "TOKEN", NULL, 0, 0, NULL, "for private models; rather set CHIMERE_HF_TOKEN"},
+    {"models-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of fetched models (default: models in the user's data directory)"},
+    {"hf-endpoint", 0, CFG_STR, "URL", PULL_ENDPOINT, 0, 0, NULL, "hub of -m hf:OWNER/REPO[:TYPE]"},
+    {"hf-token", 0, CFG_STR, "TOKEN", NULL, 0, 0, NULL, "token for private models; prefer the variable CHIMERE_HF_TOKEN"},
     {0}};
 /* clang-format on */
 

@@ -9,19 +9,19 @@
 
 /* clang-format off */
 #define MODEL_OPTIONS                                                                              \
-    {"model", 'm', CFG_STR, "FILE", NULL, 0, 0, NULL, "model: a file, hf:OWNER/REPO[:TYPE], or a name such as nano, mini or smol (default: nano; of run, chat and serve: smol if script/model has fetched it, else mini if it is here)"}, \
-    {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one a core"},                   \
-    {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL, "cpu, cuda or cuda:N; auto: the GPU if build and machine have one, else cpu"}, \
-    {"vram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "take no more of a GPU's memory"},     \
-    {"ram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "take no more of the machine's memory; experts that it cannot hold are read from disk (default: what is available)"}, \
-    {"n-cpu-moe", 0, CFG_INT, "N", NULL, 0, 1024, NULL, "layers whose experts or dense feed-forward the processor multiplies (default: as few as fit)"}, \
-    {"expert-slots", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "if a GPU cannot hold all experts, keep all in host memory and those in use on the GPU; --no-expert-slots: whole layers on the processor"}, \
-    {"isa", 0, CFG_ENUM, "SET", "best", 0, 0, CPU_ISA_CHOICES, "instruction set"},  \
+    {"model", 'm', CFG_STR, "FILE", NULL, 0, 0, NULL, "model: a file, hf:OWNER/REPO[:TYPE], or a name such as nano, mini or smol (default: nano; run, chat and serve use smol if script/model has fetched it, else mini if it is installed)"}, \
+    {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one per core"},                   \
+    {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL, "cpu, cuda or cuda:N; auto: the first GPU if the build supports it and it works, else cpu"}, \
+    {"vram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "maximum memory to use on each GPU (default: what is free)"},     \
+    {"ram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "maximum host memory to use; experts that do not fit are read from disk (default: what is available)"}, \
+    {"n-cpu-moe", 0, CFG_INT, "N", NULL, 0, 1024, NULL, "number of layers whose experts or dense feed-forward the processor computes (default: as few as fit)"}, \
+    {"expert-slots", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "if a GPU cannot hold all experts, keep all in host memory and those in use on the GPU; --no-expert-slots: compute whole layers on the processor"}, \
+    {"isa", 0, CFG_ENUM, "SET", "best", 0, 0, CPU_ISA_CHOICES, "instruction set of the processor's kernels"},  \
     {"quiet", 'q', CFG_BOOL, NULL, "false", 0, 0, NULL, "no progress bars"}
 #define EXPERT_OPTIONS                                                                             \
-    {"expert-mass", 0, CFG_FLOAT, "M", "1", 0.01, 1, NULL, "of a token's experts, those that have M of the router's weight together; 1: all"}, \
-    {"expert-min", 0, CFG_INT, "K", "1", 1, 1024, NULL, "with --expert-mass: K at least"}, \
-    {"expert-entropy", 0, CFG_FLOAT, "H", "0", 0, 20, NULL, "with --expert-mass: the less sure the model was of the token before, the more; all from H nats of entropy on. 0: off"}
+    {"expert-mass", 0, CFG_FLOAT, "M", "1", 0.01, 1, NULL, "use only the experts of a token that together have the share M of the router's weight; 1: all"}, \
+    {"expert-min", 0, CFG_INT, "K", "1", 1, 1024, NULL, "with --expert-mass: use at least K experts"}, \
+    {"expert-entropy", 0, CFG_FLOAT, "H", "0", 0, 20, NULL, "with --expert-mass: use more experts the less certain the model was of the preceding token, all of them from H nats of entropy; 0: off"}
 #define CACHE_OPTIONS                                                                              \
     {"cache-type-k", 0, CFG_ENUM, "TYPE", "f16", 0, 0, "f32|f16|q8_0|q4_0", "type of cached keys"}, \
     {"cache-type-v", 0, CFG_ENUM, "TYPE", "f16", 0, 0, "f32|f16|q8_0|q4_0", "type of cached values"}

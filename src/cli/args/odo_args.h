@@ -12,25 +12,25 @@
 
 /* clang-format off */
 #define ODO_OPTIONS                                                                                \
-    {"pipelines", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of pipelines (default: the one beside the program)"}, \
-    {"db", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "documents, decisions, memory (default: chimere.db of the user)"}, \
-    {"keep-days", 0, CFG_INT, "N", "30", 0, 36500, NULL, "records of requests, decisions and scores are deleted after so many; 0: never"}, \
-    {"keep-size", 0, CFG_BYTES, "SIZE", "256M", 0, 0, NULL, "of each of these kinds, at most; 0: any number"}, \
-    {"embedding-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "model that finds documents by meaning; in serve also answers /v1/embeddings"}, \
-    {"embedding-url", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "a server whose /v1/embeddings finds them, instead of --embedding-model"}, \
-    {"embedding-name", 0, CFG_STR, "NAME", "default", 0, 0, NULL, "the embedding model's name there"}, \
-    {"embedding-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with its API key"}, \
-    {"rerank-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "cross-encoder that orders the documents found; in serve also answers /v1/rerank (default: none)"}, \
+    {"pipelines", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of pipelines (default: the one installed with the program)"}, \
+    {"db", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "database of documents, decisions and memory (default: chimere.db in the user's data directory)"}, \
+    {"keep-days", 0, CFG_INT, "N", "30", 0, 36500, NULL, "days after which records of requests, decisions and scores are deleted; 0: never"}, \
+    {"keep-size", 0, CFG_BYTES, "SIZE", "256M", 0, 0, NULL, "maximum size of the records of each of these kinds; 0: no limit"}, \
+    {"embedding-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "embedding model that finds documents by meaning; serve also uses it for /v1/embeddings"}, \
+    {"embedding-url", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "server whose /v1/embeddings is used instead of --embedding-model"}, \
+    {"embedding-name", 0, CFG_STR, "NAME", "default", 0, 0, NULL, "name of the embedding model on that server"}, \
+    {"embedding-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with the API key of that server"}, \
+    {"rerank-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "cross-encoder that orders the documents found; serve also uses it for /v1/rerank (default: none)"}, \
     {"prm", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "process reward model that scores the steps of answers for strategies (default: the model judges)"}, \
-    {"files", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder that read_file and write_file may touch (default: none)"}, \
-    {"files-quota", 0, CFG_BYTES, "SIZE", "64M", 0, 0, NULL, "that write_file may write until the program ends"}, \
+    {"files", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder that read_file and write_file may access (default: none)"}, \
+    {"files-quota", 0, CFG_BYTES, "SIZE", "64M", 0, 0, NULL, "maximum size of what write_file may write until the program ends"}, \
     {"files-build", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "write_file may write what build tools execute: Makefile, package.json, ..."}, \
-    {"docs-trusted", 0, CFG_LIST, "DIR", NULL, 0, 0, NULL, "nobody else writes into this folder of documents: its passages do not restrict tools; may be repeated"}, \
-    {"files-trusted", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "nobody else writes into that folder: its text does not restrict later tools"}, \
-    {"run-code", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "programs in a sandbox as a tool; --no-run-code"}, \
+    {"docs-trusted", 0, CFG_LIST, "DIR", NULL, 0, 0, NULL, "folder of documents that only you can write to: its passages do not restrict tools; may be repeated"}, \
+    {"files-trusted", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "only you can write to the folder of --files: its text does not restrict later tools"}, \
+    {"run-code", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "offer the tool run_code, which runs programs in a sandbox; --no-run-code"}, \
     {"bare-parsing", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "read HTML and PDF even if the kernel allows no sandbox for their parsers"}, \
-    {"searxng", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "SearXNG to search the web with (default: no web)"},  \
-    {"brave-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with a key of Brave's search"},         \
+    {"searxng", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "SearXNG server for web search (default: no web search)"},  \
+    {"brave-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with an API key of Brave Search"},         \
     {"mcp", 0, CFG_LIST, "NAME=COMMAND", NULL, 0, 0, NULL, "MCP server whose tools are offered: a command line or a URL; may be repeated"}, \
     {"mcp-env", 0, CFG_LIST, "NAME=VARIABLE", NULL, 0, 0, NULL, "environment variable that the MCP server of that name gets as well; may be repeated"}, \
     {"otlp", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "collector of OpenTelemetry traces (OTLP over HTTP); texts are not sent"}, \

@@ -10,7 +10,7 @@
 #define REMOTE_OPTIONS                                                                             \
     {"url", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "use a running server, such as http://127.0.0.1:8081"}, \
     {"url-model", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "its model (default: its first)"},         \
-    {"url-key", 0, CFG_STR, "KEY", NULL, 0, 0, NULL, "its API key; rather set CHIMERE_URL_KEY"}
+    {"url-key", 0, CFG_STR, "KEY", NULL, 0, 0, NULL, "its API key; prefer the variable CHIMERE_URL_KEY"}
 /* clang-format on */
 
 enum { REMOTE_MAX_BASE = 2048 };

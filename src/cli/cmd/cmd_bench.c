@@ -35,9 +35,9 @@ const struct cfg_opt bench_options[] = {
     BENCH_OPTIONS,
     CARDS_OPTIONS,
     {"card", 0, CFG_STR, "NAME", NULL, 0, 0, NULL,
-     "predict the speed of another GPU, e.g. rtx-5060-ti-16g; "
-     "--sms are then all and as many as that one has"},
-    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print an array of objects"},
+     "predict the speed of another GPU, e.g. rtx-5060-ti-16g; sets --sms to all and to the number "
+     "that it has"},
+    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print an array of JSON objects"},
     REMOTE_OPTIONS,
     LOAD_OPTIONS,
     {0}};

@@ -19,11 +19,11 @@ const struct cfg_opt chat_options[] = {
     REMOTE_OPTIONS,
     {"system", 0, CFG_STR, "TEXT", NULL, 0, 0, NULL, "system message"},
     {"n-predict", 'n', CFG_INT, "N", "0", 0, 1 << 30, NULL,
-     "tokens of an answer at most; 0: up to the context"},
+     "maximum number of tokens of an answer; 0: up to the context"},
     {"think", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "let the model think first"},
-    {"load", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "go on with a conversation that /save wrote"},
+    {"load", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "resume a conversation that /save wrote"},
     {"history", 0, CFG_BOOL, NULL, "true", 0, 0, NULL,
-     "keep what you type for the next time; --no-history"},
+     "save the input history for later runs; --no-history"},
     {0}};
 
 static void show_error(const struct chat_session *s, const struct err *e) {

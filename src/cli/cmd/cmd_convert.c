@@ -9,11 +9,11 @@
 const struct cfg_opt convert_options[] = {
     {"type", 0, CFG_STR, "TYPE", "source", 0, 0, NULL,
      "type of matrices: source, f32, f16, bf16, q8_0, Q4_K_M ..."},
-    {"pre", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "pre-tokenizer, where it is not recognised"},
-    {"split", 0, CFG_BYTES, "SIZE", NULL, 0, 0, NULL, "several files of about this size"},
+    {"pre", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "pre-tokenizer, if it is not recognized"},
+    {"split", 0, CFG_BYTES, "SIZE", NULL, 0, 0, NULL, "write several files of about this size"},
     {"ignore-field", 0, CFG_LIST, "NAME", NULL, 0, 0, NULL,
-     "field of config.json that may be left out; may be repeated"},
-    {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one a core"},
+     "field of config.json to ignore; may be repeated"},
+    {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one per core"},
     {0}};
 
 int cmd_convert(int argc, char **argv) {

@@ -34,16 +34,16 @@ const struct cfg_opt cost_options[] = {
     {"card", 0, CFG_STR, "NAME", NULL, 0, 0, NULL,
      "model a card instead of measuring here, e.g. rtx-5060-ti-16g"},
     {"bytes-per-token", 0, CFG_BYTES, "SIZE", "2060000000", 0, 0, NULL,
-     "of --card: bytes that a token reads (default: a 35B mixture of experts at 3.6 bits)"},
+     "with --card: bytes read per token (default: those of a 35B mixture of experts at 3.6 bits)"},
     {"share", 0, CFG_FLOAT, "X", "0.5", 0.01, 1, NULL,
-     "of --card: share of the bandwidth that decoding reaches"},
+     "with --card: share of the bandwidth that decoding reaches"},
     {"speed", 0, CFG_FLOAT, "N", NULL, 1e-3, 1e9, NULL, "decode speed, tokens per second"},
     {"prefill-speed", 0, CFG_FLOAT, "N", NULL, 1e-3, 1e9, NULL, "prefill speed, tokens per second"},
     {"watts", 0, CFG_FLOAT, "W", NULL, 0, 1e6, NULL, "power while computing"},
     {"idle-watts", 0, CFG_FLOAT, "W", NULL, 0, 1e6, NULL, "power while idle"},
     {"machine-watts", 0, CFG_FLOAT, "W", "0", 0, 1e6, NULL,
      "power of the rest of the machine, all day"},
-    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print an object"},
+    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print a JSON object"},
     {0}};
 
 static const struct {

@@ -14,7 +14,7 @@
 /* clang-format off */
 const struct cfg_opt drain_options[] = {
     {"url", 0, CFG_STR, "URL", "http://127.0.0.1:8081", 0, 0, NULL, "the running server"},
-    {"url-key", 0, CFG_STR, "KEY", NULL, 0, 0, NULL, "an administrator's API key; rather set CHIMERE_URL_KEY"},
+    {"url-key", 0, CFG_STR, "KEY", NULL, 0, 0, NULL, "an administrator's API key; prefer the variable CHIMERE_URL_KEY"},
     {"api-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "the server's own file of keys: its first key with the word admin is used"},
     {"wait", 0, CFG_INT, "SECONDS", "600", 0, 86400, NULL, "time to wait for running answers; 0: do not wait"},
     {"undo", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "accept requests again"},

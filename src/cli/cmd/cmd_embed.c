@@ -11,7 +11,7 @@
 const struct cfg_opt embed_options[] = {
     MODEL_OPTIONS,
     {"ctx", 'c', CFG_INT, "N", "0", 0, 1 << 20, NULL,
-     "tokens of a text at most, a longer one is cut; 0: the model's own, at most 2048"},
+     "maximum number of tokens of a text, longer ones are cut; 0: the model's own, at most 2048"},
     {"normalise", 0, CFG_BOOL, NULL, "true", 0, 0, NULL,
      "scale vectors to length 1; --no-normalise"},
     {0}};
@@ -67,7 +67,8 @@ int cmd_embed(int argc, char **argv) {
     int status;
     if (!cli_parse(&c, embed_options,
                    "usage: chimere embed [-m FILE] [--no-normalise] < LINES\n"
-                   "Prints a JSON object with the vector of each line of standard input.",
+                   "Prints a JSON object with the vector of each line of standard input. With\n"
+                   "--device auto, it runs on the processor.",
                    argc, argv, &status))
         return status;
     struct err e = {0};

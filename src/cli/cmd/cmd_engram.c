@@ -21,32 +21,33 @@ const struct cfg_opt engram_options[] = {
     CACHE_OPTIONS,
     {"out", 'o', CFG_STR, "TABLE", NULL, 0, 0, NULL, "table to write"},
     {"engram-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL,
-     "folder of tables given by name (default: the user's own)"},
+     "folder of tables given by name (default: engram in the user's data directory)"},
     {"memory", 0, CFG_BYTES, "SIZE", "256M", 0, 0, NULL, "memory for sorting"},
     {"source", 0, CFG_STR, "ID", NULL, 0, 0, NULL,
-     "build: name of the texts' source (default: their paths); forget: whose texts go; examples "
-     "add: "
-     "who validated them"},
+     "build: name of the texts' source (default: their paths); forget: source whose texts are "
+     "removed; examples add: who validated them"},
     {"date", 0, CFG_STR, "DATE", NULL, 0, 0, NULL,
      "build: time stamp of the texts (default: of the files); decay: the day (default: today)"},
-    {"half-life", 0, CFG_STR, "T", "30d", 0, 0, NULL, "decay: age at which a text counts half"},
-    {"drop", 0, CFG_STR, "T", "90d", 0, 0, NULL, "decay: age at which it goes"},
+    {"half-life", 0, CFG_STR, "T", "30d", 0, 0, NULL,
+     "decay: age at which a text has half its weight"},
+    {"drop", 0, CFG_STR, "T", "90d", 0, 0, NULL, "decay: age at which a text is removed"},
     {"domain", 0, CFG_STR, "NAME", NULL, 0, 0, NULL,
      "sync: name of the table; examples: of the domain"},
     {"n", 'n', CFG_INT, "N", "5", 1, 64, NULL,
-     "query: continuations shown; examples search: nearest shown"},
+     "query: continuations to show; examples search: nearest examples to show"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "stats, query, examples: print JSON"},
     {"db", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
-     "examples: where they are (default: chimere.db of the user)"},
+     "examples: database (default: chimere.db in the user's data directory)"},
     {"embedding-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
-     "examples: model that makes vectors (default: all-minilm-l6-v2.gguf, where installed)"},
-    {"least", 0, CFG_FLOAT, "X", "-1", -1, 1, NULL, "examples search: nearness to be shown"},
+     "examples: embedding model (default: all-minilm-l6-v2.gguf, if installed)"},
+    {"least", 0, CFG_FLOAT, "X", "-1", -1, 1, NULL,
+     "examples search: minimum similarity to be shown"},
     {"in", 0, CFG_LIST, "FILE", NULL, 0, 0, NULL, "eval: text of the table's domain, not in it"},
     {"other", 0, CFG_LIST, "FILE", NULL, 0, 0, NULL, "eval: text of other domains"},
     {"fit", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
-     "eval: fit the mixture on every other document, write its weights into the table"},
+     "eval: fit the mixture on every other document and write its weights into the table"},
     {"eval-tokens", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL,
-     "eval: tokens at most of each half of a text; 0: all"},
+     "eval: maximum number of tokens of each half of a text; 0: all"},
     {0}};
 
 /* ---- arguments ---- */
@@ -534,19 +535,19 @@ static const struct {
 };
 
 static const char usage[] =
-    "usage: chimere engram build [-m MODEL] -o TABLE FILES...   a table from texts\n"
-    "       chimere engram sync [-m MODEL] --domain NAME DIR    keep a table in step with a "
+    "usage: chimere engram build [-m MODEL] -o TABLE FILES...   build a table from texts\n"
+    "       chimere engram sync [-m MODEL] --domain NAME DIR    update a table from a "
     "folder\n"
-    "       chimere engram merge -o TABLE TABLES...             one table from several\n"
+    "       chimere engram merge -o TABLE TABLES...             merge several tables\n"
     "       chimere engram decay TABLE [--half-life T] [--drop T] [--date D]\n"
-    "       chimere engram forget TABLE --source ID             what came from there goes\n"
-    "       chimere engram query [-m MODEL] TABLE TEXT          what follows a text\n"
+    "       chimere engram forget TABLE --source ID             remove the texts of a source\n"
+    "       chimere engram query [-m MODEL] TABLE TEXT          show what follows a text\n"
     "       chimere engram stats TABLE [--json]\n"
     "       chimere engram verify TABLE\n"
     "       chimere engram eval [-m MODEL] TABLE --in TEXT --other TEXT [--fit]\n"
-    "                                                           what it is worth\n"
-    "       chimere engram examples add --domain NAME FILES.jsonl   validated answers\n"
-    "       chimere engram examples search --domain NAME QUESTION   the nearest of them\n"
+    "                                                           measure its gain\n"
+    "       chimere engram examples add --domain NAME FILES.jsonl   add validated answers\n"
+    "       chimere engram examples search --domain NAME QUESTION   find the nearest\n"
     "       chimere engram examples list [--domain NAME] | remove --domain NAME IDS...";
 
 int cmd_engram(int argc, char **argv) {

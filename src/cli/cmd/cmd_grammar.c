@@ -22,7 +22,7 @@ enum { MAX_SOURCE = 8 << 20 };
 const struct cfg_opt grammar_options[] = {
     {"schema", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "JSON Schema, draft 2020-12 (- for standard input)"},
     {"gbnf", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "GBNF grammar (- for standard input)"},
-    {"model", 'm', CFG_STR, "FILE", NULL, 0, 0, NULL, "GGUF file: check through its vocabulary too"},
+    {"model", 'm', CFG_STR, "FILE", NULL, 0, 0, NULL, "GGUF file: also check with its vocabulary"},
     {"check", 0, CFG_STR, "TEXT", NULL, 0, 0, NULL, "match this whole text"},
     {"check-file", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "match the whole content of this file"},
     {0}};
@@ -131,7 +131,7 @@ int cmd_grammar(int argc, char **argv) {
     if (!cli_parse(
             &c, grammar_options,
             "usage: chimere grammar (--schema FILE | --gbnf FILE) [-m VOCAB] [--check TEXT]\n\n"
-            "Prints yes, or no and the offset of the first byte that cannot stand there.",
+            "Prints yes, or no and the offset of the first byte that does not match.",
             argc, argv, &status))
         return status;
     struct grammar *g = NULL;

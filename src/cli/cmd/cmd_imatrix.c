@@ -17,12 +17,13 @@ const struct cfg_opt imatrix_options[] = {
      "calibration text; -: standard input (default: Chimère's own)"},
     {"output", 'o', CFG_STR, "OUT", NULL, 0, 0, NULL, "file to write (GGUF)"},
     {"ctx", 'c', CFG_INT, "N", "512", WINDOWS_MIN_TOK, 1 << 20, NULL, "tokens of a window"},
-    {"chunks", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "windows at most; 0: all"},
-    {"parallel", 0, CFG_INT, "N", "8", 1, WINDOWS_MAX_SEQS, NULL, "windows in one forward"},
-    {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward"},
+    {"chunks", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "maximum number of windows; 0: all"},
+    {"parallel", 0, CFG_INT, "N", "8", 1, WINDOWS_MAX_SEQS, NULL, "windows per forward pass"},
+    {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward pass"},
     {"correlations", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
-     "correlations of inputs too, by which quantize rounds"},
-    {"process-output", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "the output matrix too"},
+     "also collect correlations of inputs, for the rounding of quantize"},
+    {"process-output", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
+     "also collect for the output matrix"},
     {0}};
 
 /* The own text is beside the program where it is installed, and in models/ of the source repository. */
@@ -101,8 +102,10 @@ static int run(const struct cfg *c, struct err *e) {
 int cmd_imatrix(int argc, char **argv) {
     struct cfg *c;
     int status;
-    if (!cli_parse(&c, imatrix_options, "usage: chimere imatrix [-m FILE] [-f TEXT] -o OUT", argc,
-                   argv, &status))
+    if (!cli_parse(&c, imatrix_options,
+                   "usage: chimere imatrix [-m FILE] [-f TEXT] -o OUT\nWith --device auto, it runs "
+                   "on the processor.",
+                   argc, argv, &status))
         return status;
     struct err e = {0};
     int rc = run(c, &e);

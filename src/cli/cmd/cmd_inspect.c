@@ -17,20 +17,21 @@
 
 const struct cfg_opt inspect_options[] = {
     {"tensors", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "list every tensor"},
-    {"memory", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "what running it takes"},
+    {"memory", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "show the memory that running it needs"},
     {"check", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
      "only report keys and tensors of a GGUF file that no model of its family reads"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "one JSON object instead of text"},
     {"ctx", 'c', CFG_INT, "N", "0", 0, 1 << 30, NULL,
-     "context for --memory; 0: the model's own, at most 32768"},
+     "context in tokens for --memory; 0: the model's own, at most 32768"},
     {"parallel", 0, CFG_INT, "N", "1", 1, 4096, NULL, "sequences for --memory"},
     {"batch", 0, CFG_INT, "N", "0", 0, 65536, NULL,
-     "tokens of one forward for --memory; 0: 512, on a GPU with room for it 2048"},
+     "tokens per forward pass for --memory; 0: 512, or 2048 on a GPU with room for it"},
     {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL,
-     "whose --memory: cpu, cuda or cuda:N; auto: as of run"},
-    {"vram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "of a GPU's memory for --memory"},
+     "device for --memory: cpu, cuda or cuda:N; auto: as in run"},
+    {"vram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL,
+     "maximum memory to use on the GPU, for --memory"},
     {"ram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL,
-     "of the machine's memory for --memory: which experts stay on disk"},
+     "maximum host memory to use, for --memory: experts that do not fit stay on disk"},
     CACHE_OPTIONS,
     {0}};
 

@@ -11,12 +11,12 @@
 /* clang-format off */
 const struct cfg_opt key_options[] = {
     {"state-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "the server's folder, as given to serve"},
-    {"store", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "or the database of servers that share one, as given to serve"},
-    {"active", 0, CFG_INT, "N", "0", 0, 1 << 20, NULL, "requests at once; 0: no limit"},
-    {"per-minute", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "requests a minute; 0: no limit"},
-    {"tokens-per-day", 0, CFG_INT, "N", "0", 0, 1e15, NULL, "tokens of prompts and answers a day (UTC); 0: no limit"},
+    {"store", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "or the database that servers share, as given to serve"},
+    {"active", 0, CFG_INT, "N", "0", 0, 1 << 20, NULL, "concurrent requests; 0: no limit"},
+    {"per-minute", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "requests per minute; 0: no limit"},
+    {"tokens-per-day", 0, CFG_INT, "N", "0", 0, 1e15, NULL, "tokens of prompts and answers per day (UTC); 0: no limit"},
     {"role", 0, CFG_ENUM, "ROLE", "user", 0, 0, "user|admin", "admin: may load and unload models and read the metrics of all"},
-    {"days", 0, CFG_INT, "N", "0", 0, 36500, NULL, "days from now until it expires; 0: never"},
+    {"days", 0, CFG_INT, "N", "0", 0, 36500, NULL, "days until the key expires; 0: never"},
     {0}};
 /* clang-format on */
 
@@ -149,17 +149,17 @@ static int run(const struct cfg *c, struct err *e) {
 int cmd_key(int argc, char **argv) {
     struct cfg *c;
     int status;
-    if (!cli_parse(&c, key_options,
-                   "usage: chimere key add NAME --state-dir DIR [LIMITS]\n"
-                   "       chimere key limit NAME --state-dir DIR [LIMITS]\n"
-                   "       chimere key remove NAME --state-dir DIR\n"
-                   "       chimere key list --state-dir DIR\n\n"
-                   "The keys of the server that runs with that --state-dir. add prints the new "
-                   "key, once;\n"
-                   "only its SHA-256 is kept. As soon as there is a key, the server asks for one. "
-                   "Changes\n"
-                   "hold within a second, also for a server that runs.",
-                   argc, argv, &status))
+    if (!cli_parse(
+            &c, key_options,
+            "usage: chimere key add NAME --state-dir DIR [LIMITS]\n"
+            "       chimere key limit NAME --state-dir DIR [LIMITS]\n"
+            "       chimere key remove NAME --state-dir DIR\n"
+            "       chimere key list --state-dir DIR\n\n"
+            "The keys of the server that runs with that --state-dir. add prints the new "
+            "key, once;\n"
+            "only its SHA-256 is stored. As soon as there is a key, the server requires one.\n"
+            "Changes take effect within a second, also on a running server.",
+            argc, argv, &status))
         return status;
     struct err e = {0};
     int rc = run(c, &e);

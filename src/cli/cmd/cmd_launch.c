@@ -15,7 +15,7 @@
 const struct cfg_opt launch_options[] = {
     {"url", 0, CFG_STR, "URL", "http://127.0.0.1:8081", 0, 0, NULL, "the running server"},
     {"url-model", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "its model (default: its first)"},
-    {"url-key", 0, CFG_STR, "KEY", NULL, 0, 0, NULL, "its API key; rather set CHIMERE_URL_KEY"},
+    {"url-key", 0, CFG_STR, "KEY", NULL, 0, 0, NULL, "its API key; prefer the variable CHIMERE_URL_KEY"},
     {0}};
 /* clang-format on */
 

@@ -14,7 +14,7 @@ const struct cfg_opt logits_options[] = {
     CACHE_OPTIONS,
     {"tokens", 0, CFG_STR, "IDS", NULL, 0, 0, NULL, "token ids, separated by commas"},
     {"all", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "logits of every position, not just the last"},
-    {"batch", 0, CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward"},
+    {"batch", 0, CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward pass"},
     {0}};
 
 static int parse_ids(const char *s, int32_t **out, int32_t *n, struct err *e) {

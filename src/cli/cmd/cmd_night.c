@@ -49,31 +49,31 @@ const struct cfg_opt night_options[] = {
      "how the step prompts searches: gepa (changes of good playbooks) or mipro (combinations of an "
      "instruction and demonstrations)"},
     {"prompt-calls", 0, CFG_INT, "N", "2000", NIGHT_LEAST_CALLS, NIGHT_MAX_CALLS, NULL,
-     "answers and rules for which the step prompts runs the model, at most"},
+     "maximum number of answers and rules for which the step prompts runs the model"},
     {"prompt-tokens", 0, CFG_INT, "N", "600", 1, NIGHT_MAX_TOKENS, NULL,
-     "tokens of the rules of one pipeline, at most"},
+     "maximum number of tokens of the rules of one pipeline"},
     {"lora-rule", 0, CFG_STR, "NAME", "fzoo", 0, 0, NULL,
      "run: how the step lora trains: fzoo, mezo, or es, which rewards whole answers"},
-    {"budget", 0, CFG_STR, "TIME", "30m", 0, 0, NULL, "time of a night, such as 30m or 2h"},
+    {"budget", 0, CFG_STR, "TIME", "30m", 0, 0, NULL, "time limit of a night, such as 30m or 2h"},
     {"prm", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
-     "run: process reward model that scores the steps of the day's answers first, except in a dry "
+     "run: process reward model that first scores the steps of the day's answers, except in a dry "
      "run"},
     {"judge", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
-     "run: larger model that grades the day's answers from 1 to 5 first, on the processor"},
+     "run: larger model that first grades the day's answers from 1 to 5, on the processor"},
     {"max-energy", 0, CFG_FLOAT, "JOULES", "0", 0, 1e12, NULL,
      "run: energy of the whole machine after which a night stops; 0: no limit"},
-    {"least-worth", 0, CFG_FLOAT, "W", "0.75", 0, 1, NULL, "of answers that are learned, 0 to 1"},
+    {"least-worth", 0, CFG_FLOAT, "W", "0.75", 0, 1, NULL,
+     "minimum worth of answers that are learned, 0 to 1"},
     {"suite-items", 'n', CFG_INT, "N", "20", 1, EVAL_MAX_ITEMS, NULL,
-     "items of each skill that a promotion must not harm"},
+     "number of items per skill on which a promotion must not lose"},
     {"dry-run", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "measure, change nothing"},
     {"canary", 0, CFG_STR, "SHARE", "0", 0, 0, NULL,
-     "share of the conversations of serve --night that try what is promoted for a day, such as "
-     "10%; "
-     "0: no trial"},
+     "share of the conversations of serve --night that try for a day what is promoted, such as "
+     "10%; 0: no trial"},
     {"price", 0, CFG_STR, "P", NULL, 0, 0, NULL,
      "run: price of a kilowatt-hour, such as 0.25EUR/kWh; the report shows what the night cost"},
-    {"seed", 0, CFG_INT, "N", "1", 0, 1 << 30, NULL, "of a night's random choices"},
-    {"parallel", 0, CFG_INT, "N", "8", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
+    {"seed", 0, CFG_INT, "N", "1", 0, 1 << 30, NULL, "seed of a night's random choices"},
+    {"parallel", 0, CFG_INT, "N", "8", 1, ENGINE_MAX_SEQS, NULL, "concurrent answers"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print records as JSON"},
     {"systemd", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
      "schedule: print a systemd timer per step, for machines without serve --night"},
@@ -81,15 +81,15 @@ const struct cfg_opt night_options[] = {
      "schedule: write these timers to the user's systemd folder"},
     {"html", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "report: as a page with pictures"},
     {"user", 0, CFG_STR, "KEY[/NAME]", NULL, 0, 0, NULL,
-     "forget: the name of an API key, or one user of it; local: who asked without a key; unknown: "
-     "of answers from before users were recorded"},
+     "forget: the name of an API key, or one user of it; local: requests without a key; unknown: "
+     "answers that were stored before users were recorded"},
     {"states", 0, CFG_STR, "DIR", NULL, 0, 0, NULL,
      "forget: also the states of the key's conversations in this folder of serve --shared-states"},
     {"form", 0, CFG_STR, "FORM", "sft", 0, 0, NULL,
      "export: sft (question and best answer), dpo (a better and a worse answer) or spin (an answer "
      "that a user accepted and one of the model's own)"},
     {"gap", 0, CFG_FLOAT, "G", "0.25", 0, 1, NULL,
-     "export: least difference of worth in a dpo pair"},
+     "export: minimum difference of worth in a dpo pair"},
     SIMULATE_OPTIONS,
     {0}};
 

@@ -28,34 +28,37 @@ const struct cfg_opt odo_options[] = {
     SAMPLING_OPTIONS,
     ODO_OPTIONS,
     {"collection", 0, CFG_STR, "NAME", NULL, 0, 0, NULL,
-     "of documents (index: default \"default\")"},
+     "collection of documents (index: default \"default\")"},
     {"mode", 0, CFG_ENUM, "MODE", NULL, 0, 0, "fast|quality|ultra",
-     "ask, explain: instead of the one decided"},
-    {"route", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "ask, explain, eval: this pipeline"},
-    {"persona", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "ask, explain: who speaks"},
+     "ask, explain: use this mode instead of deciding"},
+    {"route", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "ask, explain, eval: use this pipeline"},
+    {"persona", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "ask, explain: persona of the answer"},
     {"n-predict", 'n', CFG_INT, "N", "0", 0, 1 << 30, NULL,
-     "ask: tokens at most; 0: up to the context"},
+     "ask: maximum number of tokens; 0: up to the context"},
     {"last", 0, CFG_INT, "N", "20", 1, 1000000, NULL, "log: the newest N"},
-    {"pin", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "remember: and put it into every prompt"},
+    {"pin", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
+     "remember: also put the text into every prompt"},
     {"history", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "memory: also facts that were replaced"},
     {"user", 0, CFG_STR, "KEY", NULL, 0, 0, NULL,
-     "memory of this API key, by its identity (chimere key list; default: who asks without one)"},
+     "memory of this API key, by its identity (chimere key list; default: that of requests without "
+     "a key)"},
     {"host", 0, CFG_STR, "ADDRESS", "127.0.0.1", 0, 0, NULL, "serve: address to listen on"},
     {"port", 0, CFG_INT, "N", "8084", 0, 65535, NULL, "serve: port; 0: any free one"},
     {"backend", 0, CFG_STR, "URL", NULL, 0, 0, NULL,
      "ask, serve: an OpenAI-compatible server instead of a local model"},
-    {"backend-model", 0, CFG_STR, "NAME", "default", 0, 0, NULL, "the model's name there"},
-    {"backend-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with its API key"},
+    {"backend-model", 0, CFG_STR, "NAME", "default", 0, 0, NULL,
+     "name of the model on that server"},
+    {"backend-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with the API key of that server"},
     {"items", 0, CFG_INT, "N", "0", 0, 1 << 20, NULL,
      "eval, calibrate: items of each file; 0: all, calibrate: 10"},
-    {"parallel", 0, CFG_INT, "N", "4", 1, 64, NULL, "eval, calibrate: answers at once"},
-    {"ablate", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "eval: also with each part switched off"},
+    {"parallel", 0, CFG_INT, "N", "4", 1, 64, NULL, "eval, calibrate: concurrent answers"},
+    {"ablate", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "eval: repeat with each part switched off"},
     {"judge", 0, CFG_STR, "URL", NULL, 0, 0, NULL,
      "eval: an OpenAI-compatible server that grades answers"},
-    {"judge-model", 0, CFG_STR, "NAME", "default", 0, 0, NULL, "the model's name there"},
-    {"judge-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with its API key"},
+    {"judge-model", 0, CFG_STR, "NAME", "default", 0, 0, NULL, "name of the model on that server"},
+    {"judge-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with the API key of that server"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
-     "ask, eval: one JSON object when done; log: one a line"},
+     "ask, eval: print one JSON object at the end; log: one object per line"},
     {0}};
 
 static void print(json_t *o) {
@@ -522,9 +525,10 @@ int cmd_odo(int argc, char **argv) {
             "       chimere odo skills\n"
             "       chimere odo eval FILE|FOLDER... [--route NAME] [--ablate] [--items N]\n"
             "       chimere odo calibrate [-m FILE]    (measures which parts help this model)\n"
-            "       chimere odo mcp    (our tools as an MCP server on the standard streams)\n"
+            "       chimere odo mcp    (an MCP server with the tools, on stdin and stdout)\n"
             "       chimere odo ask \"QUESTION\" --backend URL [--backend-model NAME]\n"
-            "       chimere odo [serve] --backend URL [--port N]    (in front of any server)",
+            "       chimere odo [serve] --backend URL [--port N]    (the orchestrator in front of "
+            "any server)",
             argc, argv, &status))
         return status;
     struct err e = {0};

@@ -17,13 +17,13 @@ const struct cfg_opt perplexity_options[] = {
     {"file", 'f', CFG_STR, "TEXT", NULL, 0, 0, NULL, "text to predict; -: standard input"},
     {"ctx", 'c', CFG_INT, "N", "512", WINDOWS_MIN_TOK, KL_BASE_MAX_CTX, NULL,
      "tokens of a window; its second half is scored"},
-    {"chunks", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "windows at most; 0: all"},
+    {"chunks", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "maximum number of windows; 0: all"},
     {"save-base", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
      "write the distributions, to measure other models against"},
     {"kl-base", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
      "measure against these distributions, over their text"},
-    {"parallel", 0, CFG_INT, "N", "8", 1, WINDOWS_MAX_SEQS, NULL, "windows in one forward"},
-    {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward"},
+    {"parallel", 0, CFG_INT, "N", "8", 1, WINDOWS_MAX_SEQS, NULL, "windows per forward pass"},
+    {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward pass"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print one JSON object"},
     {0}};
 

@@ -6,7 +6,7 @@
 
 /* clang-format off */
 const struct cfg_opt pull_options[] = {
-    {"parts", 0, CFG_INT, "N", "4", 1, 16, NULL, "connections at once"},
+    {"parts", 0, CFG_INT, "N", "4", 1, 16, NULL, "concurrent connections"},
     {0}};
 /* clang-format on */
 
@@ -17,9 +17,9 @@ int cmd_pull(int argc, char **argv) {
             &c, pull_options,
             "usage: chimere pull hf:OWNER/REPO[:FILE or TYPE]\n"
             "       chimere pull NAME\n\n"
-            "Fetches a GGUF model, all parts of a split one, and checks it. TYPE is a quantised\n"
-            "type such as Q4_K_M. An interrupted download goes on where it stopped. Afterwards\n"
-            "every command finds it offline: chimere serve -m hf:OWNER/REPO:TYPE\n"
+            "Fetches a GGUF model, all parts of a split one, and checks it. TYPE is a quantized\n"
+            "type such as Q4_K_M. An interrupted download resumes where it stopped. Afterwards\n"
+            "every command finds the model offline: chimere serve -m hf:OWNER/REPO:TYPE\n"
             "NAME is a short name of the list that chimere recommend prints.",
             argc, argv, &status))
         return status;

@@ -13,12 +13,12 @@
 /* clang-format off */
 const struct cfg_opt quantize_options[] = {
     {"imatrix", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "importance matrix, GGUF or .dat"},
-    {"tensor-type", 0, CFG_LIST, "REGEX=TYPE", NULL, 0, 0, NULL, "type of tensors whose name matches; the first match wins"},
+    {"tensor-type", 0, CFG_LIST, "REGEX=TYPE", NULL, 0, 0, NULL, "type of tensors whose name matches; the first match applies"},
     {"pure", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "the same type for every matrix, output and embedding too"},
     {"tails", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "rows that do not fit a type: in two tensors, NAME and NAME.tail (not portable)"},
     {"split", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "write files of about this size"},
     {"dry-run", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "show each tensor's type and the size; write nothing"},
-    {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one a core"},
+    {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one per core"},
     {"quiet", 'q', CFG_BOOL, NULL, "false", 0, 0, NULL, "no progress bar"},
     {0},
 };
@@ -39,10 +39,9 @@ static void build_usage(struct buf *b) {
         column += 8;
     }
     buf_puts(
-        b,
-        "\n\nNorms, routers, convolutions and other small tensors stay as they are. Rows that are\n"
-        "no multiple of 256 fall back to a type with blocks of 32, else to F16. With --tails,\n"
-        "only their last columns do: such a file can be opened by Chimere only.");
+        b, "\n\nNorms, routers, convolutions and other small tensors stay as they are. Rows whose\n"
+           "length is not a multiple of 256 get a type with blocks of 32, else F16. With --tails,\n"
+           "only their last columns do; only Chimère can open such a file.");
 }
 
 static void show_plan(const struct quantize *q) {

@@ -13,24 +13,24 @@ const struct cfg_opt ramp_options[] = {
     {"size", 0, CFG_BYTES, "SIZE", NULL, 1e4, 1e15, NULL, "bytes of the file, e.g. 14.2G"},
     {"bpw", 0, CFG_FLOAT, "BITS", NULL, 0.5, 32, NULL, "bits per weight of the file"},
     {"card", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "fit the memory of a card, e.g. rtx-5060-ti-16g, with --ctx"},
-    {"ctx", 'c', CFG_INT, "N", "32768", 256, 1 << 24, NULL, "tokens of context beside the weights, with --card"},
+    {"ctx", 'c', CFG_INT, "N", "32768", 256, 1 << 24, NULL, "tokens of context that must also fit, with --card"},
     {"min-speed", 0, CFG_FLOAT, "N", NULL, 0.01, 1e6, NULL, "tokens per second that reading the weights on --card must allow"},
     {"file", 'f', CFG_STR, "TEXT", NULL, 0, 0, NULL, "calibration text (default: the model writes its own)"},
     {"imatrix", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "importance matrix (default: collected from the text)"},
     {"mode", 0, CFG_ENUM, "MODE", "portable", 0, 0, "portable|chimere", "types of llama.cpp, or all that chimere runs"},
     {"predict", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "do not run the model: predicted errors alone"},
     {"work", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of intermediate results (default: OUT.ramp)"},
-    {"cache-size", 0, CFG_BYTES, "SIZE", "32G", 0, 1e15, NULL, "encoded tensors kept in the work folder"},
-    {"effort", 0, CFG_FLOAT, "MINUTES", "20", 0, 1e6, NULL, "minutes of one core, by a table, that the search may encode tensors for"},
-    {"generations", 0, CFG_INT, "N", "12", 0, 10000, NULL, "generations of the evolution at most; 0: none"},
+    {"cache-size", 0, CFG_BYTES, "SIZE", "32G", 0, 1e15, NULL, "maximum size of encoded tensors kept in the work folder"},
+    {"effort", 0, CFG_FLOAT, "MINUTES", "20", 0, 1e6, NULL, "minutes of one core, estimated from a table, that the search may spend on encoding tensors"},
+    {"generations", 0, CFG_INT, "N", "12", 0, 10000, NULL, "maximum number of generations of the evolution; 0: none"},
     {"population", 0, CFG_INT, "N", "128", 2, 4096, NULL, "candidates per generation"},
     {"tokens", 0, CFG_INT, "N", "16384", 512, 1 << 24, NULL, "tokens that the last candidates are measured on"},
     {"probe-tokens", 0, CFG_INT, "N", "2048", 256, 1 << 24, NULL, "tokens that gains of tensors are measured on"},
-    {"sample", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "weights per tensor and type in the analysis; 0: as many as take a minute"},
+    {"sample", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "weights sampled per tensor and type in the analysis; 0: as many as one minute allows"},
     {"seed", 0, CFG_INT, "N", "1", 0, 1e15, NULL, "seed of texts and mutations"},
     {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one per core"},
-    {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL, "where candidates run: cpu, cuda or cuda:N; auto: the GPU if build and machine have one, else cpu"},
-    {"isa", 0, CFG_ENUM, "SET", "best", 0, 0, CPU_ISA_CHOICES, "instruction set"},
+    {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL, "where candidates run: cpu, cuda or cuda:N; auto: the first GPU if the build supports it and it works, else cpu"},
+    {"isa", 0, CFG_ENUM, "SET", "best", 0, 0, CPU_ISA_CHOICES, "instruction set of the processor's kernels"},
     {"quiet", 'q', CFG_BOOL, NULL, "false", 0, 0, NULL, "no progress bars"},
     {0},
 };
@@ -42,7 +42,7 @@ static const char usage[] =
     "Chooses the type of every tensor so that a file of the given size diverges least from MODEL,\n"
     "and writes it. Without a step's name, analyse, search and build run in turn; interrupted "
     "runs\n"
-    "continue. report measures OUT over -f TEXT and draws it.";
+    "continue. report measures OUT on -f TEXT and plots the result.";
 
 static void fill(struct ramp_options *o, const struct cfg *c) {
     o->mode = strcmp(cfg_str(c, "mode"), "chimere") == 0 ? RAMP_CHIMERE : RAMP_PORTABLE;

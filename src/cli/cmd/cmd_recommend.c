@@ -10,12 +10,12 @@
 
 const struct cfg_opt recommend_options[] = {
     {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL,
-     "cpu, cuda or cuda:N; auto: the GPU if build and machine have one, else cpu"},
+     "cpu, cuda or cuda:N; auto: the first GPU if the build supports it and it works, else cpu"},
     {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one per core"},
     {"check", 0, CFG_LIST, "FILE", NULL, 0, 0, NULL,
      "also predict and measure this model; may be repeated"},
-    {"all", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "also the models that do not fit"},
-    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print one object (docs/recommend.md)"},
+    {"all", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "also list the models that do not fit"},
+    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print one JSON object (docs/recommend.md)"},
     {0}};
 
 enum { MAX_CHECKS = 64 };

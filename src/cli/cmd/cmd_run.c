@@ -23,11 +23,12 @@ const struct cfg_opt run_options[] = {
     {"file", 'f', CFG_STR, "FILE", NULL, 0, 0, NULL,
      "read the message from a file; -: standard input"},
     {"system", 0, CFG_STR, "TEXT", NULL, 0, 0, NULL, "system message"},
-    {"n-predict", 'n', CFG_INT, "N", "0", 0, 1 << 30, NULL, "tokens at most; 0: up to the context"},
+    {"n-predict", 'n', CFG_INT, "N", "0", 0, 1 << 30, NULL,
+     "maximum number of tokens; 0: up to the context"},
     {"think", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "let the model think first"},
     {"raw", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "plain completion, no chat template"},
-    {"stop", 0, CFG_LIST, "TEXT", NULL, 0, 0, NULL, "end where this text appears; may be repeated"},
-    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "one JSON object when done"},
+    {"stop", 0, CFG_LIST, "TEXT", NULL, 0, 0, NULL, "stop at this text; may be repeated"},
+    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print one JSON object at the end"},
     {0}};
 
 struct sink {

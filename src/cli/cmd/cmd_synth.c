@@ -11,7 +11,7 @@ const struct cfg_opt synth_options[] = {
      "routed experts instead of the published number"},
     {"vocab", 0, CFG_INT, "N", NULL, 1, 1 << 22, NULL, "tokens instead of the published number"},
     {"hollow", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
-     "without the weights' bytes: enough for inspect --memory, on disk a hole"},
+     "omit the weights' bytes (a sparse file), enough for inspect --memory"},
     {0},
 };
 

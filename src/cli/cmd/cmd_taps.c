@@ -17,14 +17,14 @@ const struct cfg_opt taps_options[] = {
     CACHE_OPTIONS,
     {"file", 'f', CFG_STR, "FILE", NULL, 0, 0, NULL, "text to read; -: standard input"},
     {"tokens", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
-     "or lines of JSON: {\"tokens\": [..], \"n_prompt\": N}, a text each"},
+     "or lines of JSON: {\"tokens\": [..], \"n_prompt\": N}, one text per line"},
     {"out", 'o', CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of the shards"},
     {"layers", 0, CFG_STR, "LIST", NULL, 0, 0, NULL,
      "layers, counted from 0 (default: at 1/3, at 2/3 and the last)"},
-    {"type", 0, CFG_ENUM, "TYPE", "bf16", 0, 0, "f32|f16|bf16", "of the values"},
+    {"type", 0, CFG_ENUM, "TYPE", "bf16", 0, 0, "f32|f16|bf16", "type of the values"},
     {"ctx", 'c', CFG_INT, "N", "2048", 2, 1 << 20, NULL, "cut texts into pieces of N tokens"},
-    {"shard", 0, CFG_INT, "N", "65536", 1, 1 << 24, NULL, "tokens of a shard"},
-    {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward"},
+    {"shard", 0, CFG_INT, "N", "65536", 1, 1 << 24, NULL, "tokens per shard"},
+    {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward pass"},
     {0}};
 
 enum { MAX_FILE_BYTES = 512 << 20, MAX_TOK = 64 << 20 };
@@ -163,11 +163,12 @@ static int record(struct model *m, const struct cfg *c, struct taps_params *p, s
 int cmd_taps(int argc, char **argv) {
     struct cfg *c;
     int status;
-    if (!cli_parse(&c, taps_options,
-                   "usage: chimere taps -m FILE -f TEXT -o DIR [--layers LIST]\n"
-                   "       chimere taps -m FILE --tokens LINES -o DIR [--layers LIST]\n"
-                   "Writes the hidden states after layers; started again, it resumes.",
-                   argc, argv, &status))
+    if (!cli_parse(
+            &c, taps_options,
+            "usage: chimere taps -m FILE -f TEXT -o DIR [--layers LIST]\n"
+            "       chimere taps -m FILE --tokens LINES -o DIR [--layers LIST]\n"
+            "Writes the hidden states after the given layers; a second run resumes the first.",
+            argc, argv, &status))
         return status;
     struct err e = {0};
     struct dev *dev = NULL;

@@ -11,8 +11,8 @@
 /* clang-format off */
 const struct cfg_opt tokenize_options[] = {
     {"model", 'm', CFG_STR, "FILE", NULL, 0, 0, NULL, "model file (default: the model that ships with chimere)"},
-    {"special", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "control tokens written out in the text become their ids"},
-    {"bos", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "add the tokens that the model wants at start and end"},
+    {"special", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "parse control tokens in the text"},
+    {"bos", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "add the model's tokens for the start and the end of a text"},
     {0}};
 /* clang-format on */
 

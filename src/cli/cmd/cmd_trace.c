@@ -13,15 +13,16 @@
 const struct cfg_opt trace_options[] = {
     MODEL_OPTIONS,
     {"file", 'f', CFG_STR, "FILE", NULL, 0, 0, NULL, "text to read; -: standard input"},
-    {"out", 'o', CFG_STR, "FILE", NULL, 0, 0, NULL, "the record"},
+    {"out", 'o', CFG_STR, "FILE", NULL, 0, 0, NULL, "file to write"},
     {"gen", 'n', CFG_INT, "N", "0", 0, 1 << 20, NULL,
-     "tokens to generate after the text, the likeliest"},
-    {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward"},
+     "number of tokens to generate greedily after the text"},
+    {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward pass"},
     {"generate", 0, CFG_INT, "N", NULL, 1, 1 << 20, NULL,
-     "no text: N tokens with the reuse of trained models, for the shape of the model"},
-    {"seed", 's', CFG_INT, "N", "1", 0, 1 << 30, NULL, "of --generate"},
+     "instead of a text: N tokens with the expert reuse of trained models, for the shape of the "
+     "model"},
+    {"seed", 's', CFG_INT, "N", "1", 0, 1 << 30, NULL, "seed of --generate"},
     {"routing", 0, CFG_STR, "trace-like|FILE", NULL, 0, 0, NULL,
-     "experts in place of the routers' choice, as in bench"},
+     "experts instead of the routers' choice, as in bench"},
     {0}};
 
 enum { MAX_TEXT_BYTES = 64 << 20 };
@@ -161,7 +162,7 @@ int cmd_trace(int argc, char **argv) {
     if (!cli_parse(&c, trace_options,
                    "usage: chimere trace -m FILE -f TEXT -o OUT [-n N]\n"
                    "       chimere trace -m FILE --generate N -o OUT\n"
-                   "Writes which experts each token reads; bench --routing OUT reads them again.",
+                   "Records which experts each token uses; bench --routing OUT replays the record.",
                    argc, argv, &status))
         return status;
     struct err e = {0};
