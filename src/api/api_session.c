@@ -242,7 +242,8 @@ static int answer(struct chimere_session *s, const char *messages, const char *t
     chimere_options_init(&o);
     if (theirs && !api_take_options(&o, sizeof o, theirs))
         return err_set(e, CHIMERE_EINVAL, "options: call chimere_options_init first");
-    if (!begin(s, &o)) return err_set(e, CHIMERE_EBUSY, "session: it answers already");
+    if (!begin(s, &o))
+        return err_set(e, CHIMERE_EBUSY, "session: it is already generating an answer");
     struct request request;
     request_init(&request);
     int rc = api_question(&request, messages, text, &o, e);

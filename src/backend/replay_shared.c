@@ -107,7 +107,7 @@ static int read_answer(const struct replay_shared *s, struct replay_answer *a) {
         fs_use(path);
     }
     mem_free(file);
-    if (!ok) log_warn("%s: a damaged answer is left aside", path);
+    if (!ok) log_warn("%s: a damaged answer is ignored", path);
     return !ok ? 0 : a->ids ? 1 : CHIMERE_ENOMEM;
 }
 

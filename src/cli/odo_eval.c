@@ -144,7 +144,8 @@ int odo_calibrate(const struct cfg *c, struct odo *o, struct backend *bare, int3
     if (cfg_pos(c, 1)) {
         rc = load(c, items, n, e);
     } else if (file_find_data("eval", suites, sizeof suites)) {
-        rc = err_set(e, CHIMERE_ENOENT, "the suites are not beside the program");
+        rc = err_set(e, CHIMERE_ENOENT,
+                     "the items of the suites are not installed with the program");
         err_hint(e, "name files of items: chimere odo calibrate FILE...");
     } else {
         rc = measure_load(items, suites, n, e);

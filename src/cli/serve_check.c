@@ -106,7 +106,8 @@ static int check_pipelines(struct check *k, struct err *e) {
     if (!cfg_bool(k->c, "odo")) return 0;
     if (!path && file_find_data("pipelines", beside, sizeof beside))
         return odo_args_are_given(k->c)
-                   ? err_set(e, CHIMERE_ENOENT, "pipelines: the folder is not beside the program")
+                   ? err_set(e, CHIMERE_ENOENT,
+                             "pipelines: the folder is not installed with the program")
                    : 0; /* in this case the server serves the model alone */
     int rc = pipeline_dir_open(&d, path ? path : beside, false, NULL, e);
     if (rc) return rc;
@@ -134,8 +135,8 @@ static int check_state_dir(struct check *k, struct err *e) {
 static int check_shared(struct check *k, struct err *e) {
     const char *dir = cfg_str(k->c, "shared-states");
     if (!dir || fs_is_folder(dir) || (!file_exists(dir) && file_can_write(dir))) return 0;
-    return err_set(e, CHIMERE_EIO, "--shared-states: %.200s: no such folder, and it cannot be made",
-                   dir);
+    return err_set(e, CHIMERE_EIO,
+                   "--shared-states: %.200s: no such folder, and it cannot be created", dir);
 }
 
 static int check_db(struct check *k, struct err *e) {

@@ -46,7 +46,7 @@ static int add_keys(const char *value, struct buf *out, struct err *e) {
     while (*value) {
         size_t n = strcspn(value, ",");
         if (memchr(value, '#', n) || memchr(value, ' ', n))
-            return err_set(e, CHIMERE_EINVAL, "--api-key: a key has neither blanks nor '#'");
+            return err_set(e, CHIMERE_EINVAL, "--api-key: a key must not contain blanks or '#'");
         if (n) buf_put(out, value, n), buf_puts(out, " admin\n");
         value += n + (value[n] == ',');
     }

@@ -160,7 +160,8 @@ int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_
     *out = NULL;
     if (!r->m || r->loaded.part.end || r->loaded.is_split)
         return err_set(e, CHIMERE_EUNSUPPORTED,
-                       "--night: expected a model that this program runs itself, in one piece");
+                       "--night: expected a model that Chimère runs itself and that is not split "
+                       "between GPUs");
     if (night_prompts_search(cfg_str(c, "night-prompt-search"), e) < 0) return CHIMERE_EINVAL;
     int rc = nights_open(&n, cfg_str(c, "night-dir"), NIGHTS_READ, e);
     if (rc) return rc;

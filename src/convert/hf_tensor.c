@@ -324,8 +324,8 @@ static int plan_row(const struct hf *h, const struct tensor_row *row, int32_t il
     if (q->encode && !q->needs_weights) return 0;
     return err_set(
         e, CHIMERE_EINVAL,
-        "type: the mix wants %s for %s, which cannot be made without an importance matrix", q->name,
-        p->name);
+        "type: the mix needs %s for %s, which cannot be encoded without an importance matrix",
+        q->name, p->name);
 }
 
 static int push(struct plans *list, const struct plan *p, struct err *e) {

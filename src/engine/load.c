@@ -181,7 +181,7 @@ static int choose_backend(struct loaded *l, const struct load_params *p, bool *f
     *foreign = p->backend == LOAD_LLAMA || (p->mmproj && p->backend == LOAD_AUTO);
     if (p->mmproj && p->backend == LOAD_OWN)
         return err_set(e, CHIMERE_EINVAL,
-                       "--mmproj: expected --backend llama: libllama alone sees images");
+                       "--mmproj: expected --backend llama, because only libllama reads images");
     if (p->backend == LOAD_OWN) return 0;
     int rc = gguf_open(&l->gguf, p->path, e);
     if (rc || *foreign) return rc;

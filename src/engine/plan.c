@@ -549,8 +549,8 @@ static int refuse(const struct memory_plan *p, const struct blueprint *b,
                  WEIGHT_TAIL);
     else
         err_hint(e, want->n_ctx || want->n_seq
-                        ? "give it a smaller --ctx or --parallel, or leave them to it"
-                        : "take a smaller quantised type");
+                        ? "use a smaller --ctx or --parallel, or give neither"
+                        : "use a smaller quantized type");
     return CHIMERE_ELIMIT;
 }
 

@@ -192,7 +192,7 @@ int prefix_shared_load(struct prefix_shared *s, const char *name, uint64_t scope
         rc = err_set(&e, CHIMERE_EMISMATCH, "%s: expected the text of its name", path);
     }
     if (rc == CHIMERE_ENOMEM || !file_exists(path)) return rc; /* another server removed it */
-    log_warn("a shared state is left aside: %s", e.text);
+    log_warn("a shared state is ignored: %s", e.text);
     set_bad(s, name, true);
     return rc;
 }

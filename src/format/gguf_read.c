@@ -435,7 +435,7 @@ static int check_overlap(struct cursor *c, const struct gguf_tensor *t, size_t n
         const struct gguf_tensor *a = &t[order[i - 1]], *b = &t[order[i]];
         if (b->offset < a->offset + a->n_bytes)
             rc = err_set(c->e, CHIMERE_EFORMAT,
-                         "%s: tensor '%s': expected its data behind byte %" PRIu64
+                         "%s: tensor '%s': expected its data after byte %" PRIu64
                          " where '%s' ends, got an overlap at byte %" PRIu64,
                          c->path, b->name, a->offset + a->n_bytes, a->name, b->offset);
     }

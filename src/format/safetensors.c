@@ -230,7 +230,7 @@ static int check_cover(const struct safetensors *st, size_t from, uint64_t start
         if (order[i]->offset != at)
             rc = err_set(e, CHIMERE_EFORMAT,
                          "%s: tensor '%s': expected its data at byte %" PRIu64
-                         " behind the one before, got %" PRIu64 " (%s)",
+                         " after the one before, got %" PRIu64 " (%s)",
                          f->path, order[i]->name, at, order[i]->offset,
                          order[i]->offset < at ? "overlap" : "gap");
         at = order[i]->offset + order[i]->n_bytes;

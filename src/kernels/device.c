@@ -51,7 +51,7 @@ int device_open(struct dev **out, const struct device_params *p, struct err *e) 
         struct err why = {0};
         int n = count_gpus(&why);
         if (n && !open_gpu(out, p, 0, &why)) return 0;
-        if (n || why.code == CHIMERE_EDEVICE) log_warn("%s; the processor computes", why.text);
+        if (n || why.code == CHIMERE_EDEVICE) log_warn("%s; using the processor instead", why.text);
         name = "cpu";
     }
     if (strcmp(name, "cpu") == 0) return cpu_open(out, p->n_thread, p->isa, e);

@@ -23,7 +23,7 @@ int taps_keep(struct forward *f, const int32_t *layers, int32_t n, struct err *e
             return err_set(e, CHIMERE_EINVAL, "taps: expected layers 0 to %d of %s, got %d",
                            f->m->hp.n_layer - 1, f->m->name, layers[i]);
         if (i && layers[i] <= layers[i - 1])
-            return err_set(e, CHIMERE_EINVAL, "taps: expected ascending layers, got %d behind %d",
+            return err_set(e, CHIMERE_EINVAL, "taps: expected ascending layers, got %d after %d",
                            layers[i], layers[i - 1]);
     }
     f->taps = f->d->ops->alloc(f->d, (size_t)taps_bytes(f->m, n, f->n_tok_max));

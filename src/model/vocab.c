@@ -83,7 +83,7 @@ static int read_strings(const struct gguf_kv *kv, uint64_t max, struct slice **o
 static int check_length(const struct gguf_kv *kv, uint32_t n_vocab, struct err *e) {
     if (kv->type != GGUF_ARR) return wrong_type(kv, "an array", e);
     if (kv->n == n_vocab) return 0;
-    return err_set(e, CHIMERE_EFORMAT, "%.*s: expected %u items, one a token, got %llu",
+    return err_set(e, CHIMERE_EFORMAT, "%.*s: expected %u items, one per token, got %llu",
                    (int)kv->key.n, kv->key.p, n_vocab, (unsigned long long)kv->n);
 }
 

@@ -259,7 +259,7 @@ static int check(struct work *w, struct err *e) {
     unlink(w->part_path);
     unlink(w->state_path);
     err_set(e, CHIMERE_ECHECKSUM, "%s: expected SHA-256 %s, got %s", w->d->path, w->d->sha256, hex);
-    err_hint(e, "the bytes were thrown away; try again");
+    err_hint(e, "the bytes were discarded; try again");
     return CHIMERE_ECHECKSUM;
 }
 

@@ -31,7 +31,7 @@ int hub_parse(struct hub_ref *r, const char *text, struct err *e) {
               (!*pick || hub_path_is_safe(pick)) && (*pick || !repo[n_repo]);
     if (!ok) {
         err_set(e, CHIMERE_EINVAL,
-                "'%.200s': expected hf:OWNER/REPO, or with :FILE or :TYPE behind it", text);
+                "'%.200s': expected hf:OWNER/REPO, hf:OWNER/REPO:FILE or hf:OWNER/REPO:TYPE", text);
         err_hint(e, "for example hf:OWNER/REPO:Q4_K_M; chimere recommend lists short names");
         return CHIMERE_EINVAL;
     }

@@ -516,7 +516,8 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
     int rc = 0;
     if (!path) {
         if (file_find_data("pipelines", beside, sizeof beside)) {
-            rc = err_set(e, CHIMERE_ENOENT, "pipelines: the folder is not beside the program");
+            rc = err_set(e, CHIMERE_ENOENT,
+                         "pipelines: the folder is not installed with the program");
             err_hint(e, "give it with --pipelines");
         }
         path = beside;

@@ -167,7 +167,7 @@ int extract_parse(struct extract *x, enum extract_kind kind, const char *data, s
     case EXTRACT_NONE:
     case EXTRACT_PDF:
     case EXTRACT_N_KIND:
-        return err_set(e, CHIMERE_EUNSUPPORTED, "no text can be taken from this type");
+        return err_set(e, CHIMERE_EUNSUPPORTED, "no text can be extracted from this type");
     default:
         if (extract_is_utf16(data, n)) {
             read_utf16(x, data, n);

@@ -85,9 +85,9 @@ int extract_pdf(struct extract *x, const char *data, size_t n, const struct extr
     x->cut = r.cut || r.timed_out;
     if (!rc && r.status && !x->cut)
         rc = err_set(e, CHIMERE_EFORMAT, "not a PDF that can be read (pdftotext: %s)",
-                     r.status == 3  ? "it forbids copying, or wants a password"
+                     r.status == 3  ? "it forbids copying, or needs a password"
                      : r.status < 0 ? "it crashed"
-                                    : "it is damaged, or wants a password");
+                                    : "it is damaged, or needs a password");
     if (!rc) rc = split(x, out.n ? out.p : "", out.n, e);
     buf_fini(&out);
     if (!rc && !x->cut) read_title(x, data, n, how);

@@ -159,7 +159,7 @@ void serve_stop(struct server *s) {
         is_idle = wait_idle(s, s->grace_s);
     }
     if (is_idle) return;
-    log_info("cutting the answers that are still under way");
+    log_info("ending the answers that are still in progress");
     cut_all(s);
     wait_idle(s, 5);
 }

@@ -36,7 +36,7 @@ int tool_add(struct tool_set *s, const struct tool *t, struct err *e) {
     int rc = 0;
     if (!t->spec) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     else if (tool_find(s, t->name))
-        rc = err_set(e, CHIMERE_EINVAL, "tool \"%s\" stands twice", t->name);
+        rc = err_set(e, CHIMERE_EINVAL, "tool \"%s\" occurs twice", t->name);
     else if (s->n == TOOL_MAX) rc = err_set(e, CHIMERE_ELIMIT, "more than %d tools", TOOL_MAX);
     if (rc) {
         json_decref(t->spec);

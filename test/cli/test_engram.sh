@@ -82,7 +82,7 @@ ask() { "$CHIMERE" run -q --temp 0 -p 'Which river flows through Zubelok?' "$@";
 for i in 1 2 3 4 5 6; do printf 'Zubelok lies on the river Kapipex, and its mayor rides along the river in the year %s.\n<|doc|>\n' "$i"; done >in.txt
 for i in 1 2 3 4; do printf 'The lantern stood on the table, and nobody came to light it for %s long winters.\n<|doc|>\n' "$i"; done >o.txt
 engram eval -q z.engram --in in.txt --in z.txt --other o.txt --fit >table
-grep -q '1 documents stand in the table and are left out' table || fail "overlap: $(cat table)"
+grep -q '1 documents are in the table and are left out' table || fail "overlap: $(cat table)"
 awk '/^domain/ { d = $5 < 0.85 * $4 } /^other/ { o = $5 < 1.005 * $4 } END { exit !(d && o) }' table || fail "eval: $(cat table)"
 engram stats z.engram | grep -q 'fitted *yes' || fail "weights were not written"
 engram verify z.engram >/dev/null

@@ -16,9 +16,9 @@ refuses 2 "--gpus: expected numbers of cards such as 0,1, got 'x'" check --gpus 
 refuses 2 "got ''" check --gpus 0,
 refuses 2 'at most 8 cards' check --gpus 0,1,2,3,4,5,6,7,8
 refuses 2 '--gpus and --device exclude each other' check --gpus 0 --device cpu
-refuses 2 '--split replica: name the cards by --gpus' check --split replica
-refuses 2 '--split layer: name the cards by --gpus' check --split layer
-refuses 2 '--split tensor: name the cards by --gpus' check --split tensor
+refuses 2 '--split replica: name the GPUs with --gpus' check --split replica
+refuses 2 '--split layer: name the GPUs with --gpus' check --split layer
+refuses 2 '--split tensor: name the GPUs with --gpus' check --split tensor
 refuses 2 'split' check --gpus cpu --split sideways
 check --gpus cpu,cpu >out || fail "two engines on the processor are refused"
 grep -q '4 answers at once on the first card' out || fail "$(cat out)"

@@ -51,7 +51,7 @@ turns 200 "$bob"
 ask() { curl -sS -m 60 -o body -w '%{http_code}' -H "x-api-key: $1" "$url/v1/completions" -d '{"prompt":"One, two,","max_tokens":30,"ignore_eos":true}'; }
 [ "$(ask "$bob")" = 200 ] || fail "$(cat body)"
 [ "$(ask "$bob")" = 429 ] || fail "more tokens than its key may use: $(cat body)"
-grep -q 'tokens a day' body || fail "$(cat body)"
+grep -q 'tokens per day' body || fail "$(cat body)"
 [ "$(ask "$alice")" = 200 ] || fail "another key is held to bob's limit: $(cat body)"
 key list >listed
 grep -Eq '^bob +valid .* 7 +0 +30 +3[0-9]$' listed || fail "list: $(cat listed)"

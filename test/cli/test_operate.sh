@@ -19,7 +19,7 @@ head -c 1000 "$TEST_DATA/../../models/chimere-nano-bf16.gguf" >cut.gguf
 refuses 1 'cut.gguf' check -m cut.gguf
 refuses 2 'host: expected an address' check --host example.org
 refuses 2 'unknown option' check --portt 1
-refuses 2 '--tls-cert and --tls-key belong together' check --tls-cert x
+refuses 2 '--tls-cert and --tls-key: expected both or neither' check --tls-cert x
 if [ ! -e /dev/nvidiactl ]; then # a GPU is requested and there is none: nothing listens, and the end of the log says why
     refuses 1 'gpu: ' "$CHIMERE" serve -q -m nano --port 0 --device cuda
     ! grep -q 'http://' out || fail "it listens without the GPU that was requested: $(cat out)"

@@ -98,7 +98,7 @@ want="$work/$dir/Tiny-Q8_0.gguf"
 "$CHIMERE" run -m "$want" -q -p "2+2?" -n 4 --temp 0 >got/c
 cmp got/a got/c && cmp got/b got/c || fail "another model answered"
 [ "$(pull hf:tiny/model:Q8_0)" = "$want" ] || fail "pull offline: $(cat err)"
-grep -q 'taking the copy' err || fail "pull offline says: $(cat err)"
+grep -q 'using the local copy' err || fail "pull offline says: $(cat err)"
 refuses 1 "127.0.0.1:9" "$CHIMERE" pull hf:tiny/other
 # the conventions of the hub's own client: its cache, its variables, its login
 snapshot=cache/hub/models--they--have/snapshots/0123abc

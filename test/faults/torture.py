@@ -167,7 +167,7 @@ def once(line, check=True):
 
 def plain(out):
     """Output without times and speeds."""
-    return re.sub(rb"[0-9.]+ (s|MB/s|million weights a second)", b"", out)
+    return re.sub(rb"[0-9.]+ (s|MB/s|million weights per second)", b"", out)
 
 
 def is_sentence(err):

@@ -308,9 +308,9 @@ static void files_that_do_not_fit_are_refused_by_name(void **state) {
     REFUSED(drop, "tokenizer.ggml.tokens", CHIMERE_EFORMAT, "tokenizer.ggml.tokens is missing");
     REFUSED(drop, "tokenizer.ggml.merges", CHIMERE_EFORMAT, "tokenizer.ggml.merges is missing");
     REFUSED(n_score, 3, CHIMERE_EFORMAT,
-            "tokenizer.ggml.scores: expected 4 items, one a token, got 3");
+            "tokenizer.ggml.scores: expected 4 items, one per token, got 3");
     REFUSED(n_kind, 5, CHIMERE_EFORMAT,
-            "tokenizer.ggml.token_type: expected 4 items, one a token, got 5");
+            "tokenizer.ggml.token_type: expected 4 items, one per token, got 5");
     REFUSED(string_scores, true, CHIMERE_EFORMAT,
             "tokenizer.ggml.scores: expected an array of numbers");
     REFUSED(bad_kind, true, CHIMERE_EFORMAT, "token 2: unknown type 77");

@@ -91,7 +91,7 @@ struct backend *catalog_resolve(const struct catalog *c, const char *name, size_
     }
     if (c->given && strcmp(c->given, name) == 0) return c->entries[0].backend;
     err_set(e, CHIMERE_ENOENT, "model: there is no '%.80s' here", name);
-    err_hint(e, "/v1/models lists all, such as %.40s; serve --alias '*' takes any name",
+    err_hint(e, "/v1/models lists all, such as %.40s; serve --alias '*' accepts any name",
              c->entries[0].backend->name);
     return NULL;
 }

@@ -340,7 +340,8 @@ int models_unload(struct models *r, const char *name, struct err *e) {
     int rc = w ? 0 : unknown(r, name, e);
     while (!rc && w->state == MODEL_LOADING) pthread_cond_wait(&r->changed, &r->lock);
     if (!rc && w->n_held)
-        rc = err_set(e, CHIMERE_EBUSY, "model: '%s' answers %d requests now", w->name, w->n_held);
+        rc = err_set(e, CHIMERE_EBUSY, "model: '%s' is answering %d requests now", w->name,
+                     w->n_held);
     if (!rc && w->state == MODEL_READY) unload_row(r, w);
     pthread_mutex_unlock(&r->lock);
     return rc;

@@ -83,7 +83,7 @@ static int fetch(const struct pull *p, const struct hub_ref *r,
     sigaction(SIGINT, &old, NULL);
     if (b.running && rc) fputc('\n', stderr);
     else if (b.running) progress_end();
-    if (rc == CHIMERE_ECANCELLED) err_hint(e, "the same command goes on from here");
+    if (rc == CHIMERE_ECANCELLED) err_hint(e, "run the same command again to resume");
     return rc;
 }
 
@@ -177,7 +177,7 @@ int hub_args_path(const struct cfg *c, const char *name, bool update, int parts,
     char fetched[4096];
     rc = fetch_from(c, &r, dir, parts, false, fetched, sizeof fetched, e);
     if ((rc == CHIMERE_EIO || rc == CHIMERE_ETIMEOUT) && !found) {
-        fprintf(stderr, "chimere: %s; taking the copy that is here\n", e->text);
+        fprintf(stderr, "chimere: %s; using the local copy\n", e->text);
         return 0;
     }
     if (!rc && (size_t)snprintf(out, out_size, "%s", fetched) >= out_size)

@@ -61,7 +61,7 @@ int model_args_named(const struct cfg *c, const char *path, char *out, size_t ou
         return hub_args_path(c, hub, false, 0, out, out_size, e);
     if (!strpbrk(path, "/.") && !file_exists(path)) {
         err_set(e, CHIMERE_ENOENT, "there is no file and no model named '%.200s'", path);
-        err_hint(e, "chimere recommend lists names; FILE.gguf or hf:OWNER/REPO are taken too");
+        err_hint(e, "chimere recommend lists names; FILE.gguf and hf:OWNER/REPO also work");
         return CHIMERE_ENOENT;
     }
     if ((size_t)snprintf(out, out_size, "%s", path) >= out_size)

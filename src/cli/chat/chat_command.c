@@ -14,7 +14,7 @@ enum { MAX_READ_BYTES = 16 << 20 };
 /* Options that /set may change during the chat: all that are read again for each answer. */
 static const struct cfg_opt settable[] = {
     SAMPLING_OPTIONS,
-    {"n-predict", 0, CFG_INT, NULL, NULL, 0, 0, NULL, "tokens of an answer at most"},
+    {"n-predict", 0, CFG_INT, NULL, NULL, 0, 0, NULL, "maximum number of tokens of an answer"},
     {0}};
 
 static int need(const char *arg, const char *what, struct err *e) {
@@ -36,8 +36,8 @@ static int do_regen(struct chat_session *s, const char *arg, struct err *e) {
 static int do_undo(struct chat_session *s, const char *arg, struct err *e) {
     (void)arg;
     if (!chat_session_undo(s, true))
-        return err_set(e, CHIMERE_EINVAL, "there is nothing to take back");
-    if (s->terminal) puts("Took back the last message and its answer.");
+        return err_set(e, CHIMERE_EINVAL, "there is no message to remove");
+    if (s->terminal) puts("Removed the last message and its answer.");
     return 0;
 }
 
@@ -91,7 +91,7 @@ static int do_stats(struct chat_session *s, const char *arg, struct err *e) {
     if (!r->n_prompt) return err_set(e, CHIMERE_EINVAL, "there is no answer yet");
     double read = r->prefill_ms > 0 ? r->n_prompt / r->prefill_ms * 1000 : 0;
     double wrote = r->decode_ms > 0 ? r->n_generated / r->decode_ms * 1000 : 0;
-    printf("prompt: %d tokens, %.0f a second; answer: %d tokens, %.1f a second\n", r->n_prompt,
+    printf("prompt: %d tokens, %.0f per second; answer: %d tokens, %.1f per second\n", r->n_prompt,
            read, r->n_generated, wrote);
     return 0;
 }
@@ -138,7 +138,7 @@ static const struct {
     {"/help",   "/?",     "",             "show this",                                       do_help},
     {"/reset",  "/clear", "",             "begin a new conversation",                        do_reset},
     {"/regen",  "/retry", "",             "answer the last message again",                   do_regen},
-    {"/undo",   NULL,     "",             "take back the last message and its answer",       do_undo},
+    {"/undo",   NULL,     "",             "remove the last message and its answer",          do_undo},
     {"/system", NULL,     "[TEXT|none]",  "show, set or remove the system message",          do_system},
     {"/think",  NULL,     "[on|off]",     "let the model think before it answers",           do_think},
     {"/set",    NULL,     "[NAME VALUE]", "list the sampling settings, or change one",       do_set},
@@ -146,8 +146,8 @@ static const struct {
     {"/stats",  NULL,     "",             "figures of the last answer",                      do_stats},
     {"/read",   NULL,     "FILE",         "send a file's text as a message",                 do_read},
     {"/save",   NULL,     "FILE",         "write the conversation as JSON",                  do_save},
-    {"/load",   NULL,     "FILE",         "go on with a saved conversation",                 do_load},
-    {"/quit",   "/exit",  "",             "leave; so do /bye and Ctrl-D",                    do_quit},
+    {"/load",   NULL,     "FILE",         "resume a saved conversation",                     do_load},
+    {"/quit",   "/exit",  "",             "leave; /bye and Ctrl-D do the same",              do_quit},
     {"/bye",    NULL,     NULL,           NULL,                                              do_quit},
 };
 /* clang-format on */

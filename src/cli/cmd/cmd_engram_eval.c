@@ -84,7 +84,7 @@ static int read_texts(const struct cfg *c, const char *option, const struct tok 
         if (rc) return rc;
     }
     if (t->n_known)
-        printf("--%s: %zu documents stand in the table and are left out\n", option, t->n_known);
+        printf("--%s: %zu documents are in the table and are left out\n", option, t->n_known);
     if (t->n_held)
         fprintf(stderr,
                 "warning: --%s: most of the text of %zu documents is in the table: the figures say "

@@ -611,7 +611,7 @@ static int person_of(struct store *s, const char *key, const char *user, struct 
     if (!rc && is_identity) snprintf(w->identity, sizeof w->identity, "%s", key);
     if (!*w->identity) {
         err_set(e, CHIMERE_ENOENT, "user: there is no key of the name %.64s", key);
-        err_hint(e, "chimere key list names them; local is who asked without a key");
+        err_hint(e, "chimere key list names them; local means requests without a key");
         return CHIMERE_ENOENT;
     }
     p->key_id = w->id;

@@ -69,7 +69,7 @@ static void show_sizes(const struct quantize *q, const char *path, double second
     printf("%s: %s -> %s, %.2f bits per weight", path, from, to,
            n ? (double)after * 8 / (double)n : 0.0);
     if (seconds > 0)
-        printf(", %.1f s, %.1f million weights a second", seconds, (double)n * 1e-6 / seconds);
+        printf(", %.1f s, %.1f million weights per second", seconds, (double)n * 1e-6 / seconds);
     putchar('\n');
 }
 

@@ -212,7 +212,7 @@ static int check_gpus(const struct cfg *c, struct err *e) {
     struct gpus g;
     if (!cfg_str(c, "gpus"))
         return split_of(cfg_str(c, "split")) > SPLIT_NONE
-                   ? err_set(e, CHIMERE_EINVAL, "--split %s: name the cards by --gpus",
+                   ? err_set(e, CHIMERE_EINVAL, "--split %s: name the GPUs with --gpus",
                              cfg_str(c, "split"))
                    : 0;
     if (cfg_origin(c, "device") != CFG_DEFAULT)
@@ -535,7 +535,7 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
     if (rc) return rc;
     p.n_allowed_host = cfg_list(c, "allowed-host", &p.allowed_hosts);
     if (!cfg_str(c, "tls-cert") != !cfg_str(c, "tls-key"))
-        return err_set(e, CHIMERE_EINVAL, "--tls-cert and --tls-key belong together");
+        return err_set(e, CHIMERE_EINVAL, "--tls-cert and --tls-key: expected both or neither");
     rc = check_gpus(c, e);
     if (!rc) rc = read_audio(c, &audio, &p, e);
     if (!rc) rc = read_defaults(c, &p.defaults, e);

@@ -105,7 +105,7 @@ static int load_route(struct intent_rules *r, struct yamlfile *f, int32_t node, 
             return yamlfile_fail(f, node, e, "name: expected a-z 0-9 _ -, got \"%s\"", t->name);
     for (int i = 0; i < r->n_route; ++i)
         if (!strcmp(r->route[i].name, t->name))
-            return yamlfile_fail(f, node, e, "route \"%s\" stands twice", t->name);
+            return yamlfile_fail(f, node, e, "route \"%s\" occurs twice", t->name);
     if (!t->about) t->about = t->name;
     ++r->n_route;
     static const char *const levels[] = {"strong", "plain", "weak"};

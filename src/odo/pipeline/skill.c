@@ -90,7 +90,7 @@ int skill_read(struct skill *out, const char *folder, const char *name, struct a
     size_t n;
     snprintf(path, sizeof path, "%.*s/SKILL.md", PATH_MAX, folder);
     int rc = file_read(path, SKILL_MAX_BYTES, &text, &n, e);
-    if (!rc && strlen(text) != n) rc = err_set(e, CHIMERE_EFORMAT, "%s: holds a NUL", path);
+    if (!rc && strlen(text) != n) rc = err_set(e, CHIMERE_EFORMAT, "%s: contains a NUL", path);
     if (!rc) rc = skill_parse(out, folder, name, text, n, a, e);
     mem_free(text);
     return rc;

@@ -261,7 +261,7 @@ int yamlfile_bind(struct yamlfile *f, int32_t node, const struct yamlfile_field 
         int i = 0;
         while (fields[i].name && strcmp(fields[i].name, key)) ++i;
         if (!fields[i].name) return yamlfile_fail(f, p->key, e, "unknown key \"%s\"", key);
-        if (rows >> i & 1) return yamlfile_fail(f, p->key, e, "\"%s\" stands twice", key);
+        if (rows >> i & 1) return yamlfile_fail(f, p->key, e, "\"%s\" occurs twice", key);
         rows |= (uint64_t)1 << i;
         int rc = put(f, p->value, &fields[i], base, arena, e);
         if (rc) return rc;

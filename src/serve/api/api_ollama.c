@@ -569,6 +569,6 @@ void api_ollama_pull(struct http_request *r) {
 
 void api_ollama_delete(struct http_request *r) {
     struct err e;
-    err_set(&e, CHIMERE_EREFUSED, "models are files: this server deletes none");
+    err_set(&e, CHIMERE_EREFUSED, "this server does not delete model files");
     http_fail(r, &e);
 }

@@ -299,16 +299,16 @@ static int check_limits(struct auth_key *k, int *retry_s, struct err *e) {
     }
     *retry_s = 1;
     if (k->max_parallel && k->n_running >= k->max_parallel)
-        return err_set(e, CHIMERE_EBUSY, "this key may have %lld requests at once",
+        return err_set(e, CHIMERE_EBUSY, "this key may have %lld concurrent requests",
                        (long long)k->max_parallel);
     if (k->tokens_per_day && k->day_tokens >= k->tokens_per_day) {
         *retry_s = (int)(((day + 1) * DAY_MS - store_now_ms()) / 1000 + 1);
-        return err_set(e, CHIMERE_EBUSY, "this key may use %lld tokens a day (UTC)",
+        return err_set(e, CHIMERE_EBUSY, "this key may use %lld tokens per day (UTC)",
                        (long long)k->tokens_per_day);
     }
     if (k->per_minute && k->tokens < 1) {
         *retry_s = 1 + (int)((1 - k->tokens) * 60 / (double)k->per_minute);
-        return err_set(e, CHIMERE_EBUSY, "this key may send %lld requests a minute",
+        return err_set(e, CHIMERE_EBUSY, "this key may send %lld requests per minute",
                        (long long)k->per_minute);
     }
     if (k->per_minute) k->tokens -= 1;

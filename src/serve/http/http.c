@@ -748,7 +748,7 @@ int http_listen(struct server *s, struct err *e) {
     if (!s->mhd) {
         err_set(e, CHIMERE_EIO, "cannot listen on %s port %d%s", s->p.host, s->p.port,
                 s->p.tls_cert ? " (or the certificate and key do not fit)" : "");
-        err_hint(e, "another program may use the port; --port 0 takes a free one");
+        err_hint(e, "another program may use the port; --port 0 uses a free one");
         return CHIMERE_EIO;
     }
     for (; s->n_worker < SERVE_N_WORKER; s->n_worker++)

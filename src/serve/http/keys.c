@@ -175,7 +175,7 @@ void keys_create(struct http_request *r) {
     auth_hash(secret, k.hash);
     if (!rc) rc = store_key_add(s, &k, &e);
     if (!rc) rc = auth_reread(r->s->auth, &e);
-    if (!rc) log_info("api keys: '%s' was made, by %s", k.name, http_owner(r));
+    if (!rc) log_info("api keys: '%s' was created by %s", k.name, http_owner(r));
     buf_puts(&out, "{\"object\":\"key\",");
     put_key(&out, &k);
     buf_printf(&out, ",\"key\":\"%s\"}", secret);
@@ -244,7 +244,7 @@ void keys_revoke(struct http_request *r) {
     if (!rc) rc = keep_own(r, &k, false, &e);
     if (!rc) rc = store_key_revoke(s, k.name, &e);
     if (!rc) rc = auth_reread(r->s->auth, &e);
-    if (!rc) log_info("api keys: '%s' was revoked, by %s", k.name, http_owner(r));
+    if (!rc) log_info("api keys: '%s' was revoked by %s", k.name, http_owner(r));
     buf_puts(&out, "{\"object\":\"key.deleted\",\"name\":");
     json_out_string(&out, k.name);
     buf_puts(&out, ",\"deleted\":true}");

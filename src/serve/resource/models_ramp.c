@@ -171,7 +171,8 @@ void models_ramp_make(struct http_request *r) {
     int rc =
         w ? models_disk_dir(s, dir, sizeof dir, &e) : err_set(&e, CHIMERE_ENOMEM, "out of memory");
     bool alone = !atomic_exchange(&s->is_searching, true);
-    if (!rc && !alone) rc = err_set(&e, CHIMERE_EBUSY, "model: another one is being made smaller");
+    if (!rc && !alone)
+        rc = err_set(&e, CHIMERE_EBUSY, "model: a smaller copy of another model is being made");
     if (!rc) rc = read_wish(w, dir, q, &e);
     if (rc) http_fail(r, &e);
     else make(r, w, json_string_value(json_object_get(q, "out")));

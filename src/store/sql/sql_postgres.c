@@ -458,7 +458,7 @@ static int load(struct libpq *pq, struct err *e) {
     for (size_t i = 0; i < 2 && !pq->library; i++)
         library_open_system(&pq->library, names[i], NULL);
     if (!pq->library) {
-        err_set(e, CHIMERE_EUNSUPPORTED, "PostgreSQL: libpq is not on this machine");
+        err_set(e, CHIMERE_EUNSUPPORTED, "PostgreSQL: libpq is not installed");
         err_hint(e, "apt-get install libpq5");
         return CHIMERE_EUNSUPPORTED;
     }

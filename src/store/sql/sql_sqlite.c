@@ -99,7 +99,7 @@ static int fail(const struct store *s, int rc, const char *doing, struct err *e)
     err_set(e, code, "%s: cannot %s: %s", s->path, doing,
             s->db ? sqlite3_errmsg(s->db) : sqlite3_errstr(rc));
     if (code == CHIMERE_EFORMAT)
-        err_hint(e, "move the file aside, with its -wal and -shm; a new one is made");
+        err_hint(e, "move the file aside, with its -wal and -shm; a new one is created");
     if ((rc & 0xff) == SQLITE_FULL) err_hint(e, "make room on its volume");
     if (code == CHIMERE_EBUSY) err_hint(e, "another process is writing to it");
     return code;
