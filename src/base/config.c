@@ -373,7 +373,9 @@ static int load_files(struct cfg *c, int argc, char **argv, struct err *e) {
 }
 
 static const struct cfg_opt own_options[] = {
-    {"config", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "options from a YAML file"}, {0}};
+    {"config", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
+     "options from a YAML file (default: chimere/config.yaml in ~/.config, if it exists)"},
+    {0}};
 
 int cfg_parse(struct cfg **out, const struct cfg_opt *const *tables, const char *usage, int argc,
               char **argv, struct err *e) {

@@ -6,7 +6,8 @@
 
 /* Options that base/config.h adds to every command. */
 static const struct cfg_opt shared_options[] = {
-    {"config", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "options from a YAML file"},
+    {"config", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
+     "options from a YAML file (default: chimere/config.yaml in ~/.config, if it exists)"},
     {"help", 'h', CFG_BOOL, NULL, NULL, 0, 0, NULL, "list the options"},
     {0}};
 
