@@ -65,7 +65,7 @@ int main(int argc, char **argv) {
         handle<chimere_model> model = open_model(argv[1]);
         std::printf("One, two, three,%s\n", complete(model.get(), "One, two, three,").c_str());
         handle<chimere_server> server = open_server(model.get());
-        std::printf("http://127.0.0.1:%d/v1 until a key is pressed\n",
+        std::printf("http://127.0.0.1:%d/v1 until Enter is pressed\n",
                     chimere_server_port(server.get()));
         std::fflush(stdout);
         std::getchar();

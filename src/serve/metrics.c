@@ -88,13 +88,14 @@ void metrics_write(struct metrics *m, struct buf *out) {
         _Atomic uint64_t *value;
     } rows[] = {
         {"turned_away_total", "connections beyond the limits of one address", &m->n_turned_away},
-        {"cancelled_total", "answers whose client left or whose time was up", &m->n_cancelled},
+        {"cancelled_total", "answers that were cancelled by the client or the time limit",
+         &m->n_cancelled},
         {"prompt_tokens_total", "tokens of prompts", &m->n_prompt},
-        {"cached_tokens_total", "of these, not evaluated again", &m->n_cached},
+        {"cached_tokens_total", "tokens of prompts that were not evaluated again", &m->n_cached},
         {"generated_tokens_total", "tokens of answers", &m->n_generated},
-        {"reasoning_tokens_total", "of these, thinking", &m->n_reasoning},
+        {"reasoning_tokens_total", "tokens of thinking", &m->n_reasoning},
         {"drafted_tokens_total", "tokens drafted", &m->n_drafted},
-        {"accepted_tokens_total", "of these, kept", &m->n_accepted},
+        {"accepted_tokens_total", "drafted tokens that were accepted", &m->n_accepted},
         {"draft_rounds_total", "steps of a sequence that verified drafts", &m->n_round},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -103,7 +104,8 @@ void metrics_write(struct metrics *m, struct buf *out) {
                    (unsigned long long)*rows[i].value);
     write_energy(out);
     write_drafts(out, "drafts_total", "drafted tokens by source and slot", m, m->drafted);
-    write_drafts(out, "drafts_accepted_total", "of these, kept", m, m->accepted);
+    write_drafts(out, "drafts_accepted_total", "accepted drafted tokens by source and slot", m,
+                 m->accepted);
     write_times(out, "chimere_ttft_seconds", "", "request to first output", &m->ttft);
     write_times(out, "chimere_queue_seconds", "", "time in queues", &m->queue);
     write_times(out, "chimere_answer_seconds", "", "request to end", &m->answer);
@@ -135,7 +137,7 @@ void metrics_write_llamacpp(struct metrics *m, const struct metrics_now *now, st
         {"prompt_tokens_seconds", "gauge", "prompt tokens per second", rate(n_prompt, prefill_s)},
         {"predicted_tokens_seconds", "gauge", "tokens per second", rate(n_gen, decode_s)},
         {"kv_cache_usage_ratio", "gauge", "context in use, 0 to 1", now->used},
-        {"requests_processing", "gauge", "answers under way", now->n_running},
+        {"requests_processing", "gauge", "answers in progress", now->n_running},
         {"requests_deferred", "gauge", "answers in the queue", now->n_waiting},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -161,7 +163,8 @@ void metrics_write_vllm(struct metrics *m, const struct metrics_now *now, struct
         {"prompt_tokens_total", "counter", "tokens of prompts", (double)m->n_prompt},
         {"generation_tokens_total", "counter", "tokens of answers", (double)m->n_generated},
         {"prefix_cache_queries_total", "counter", "tokens of prompts", (double)m->n_prompt},
-        {"prefix_cache_hits_total", "counter", "of these, not evaluated", (double)m->n_cached},
+        {"prefix_cache_hits_total", "counter", "tokens of prompts that were not evaluated",
+         (double)m->n_cached},
         {"request_success_total", "counter", "responses of status 200", (double)m->n_ok},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

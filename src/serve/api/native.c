@@ -75,8 +75,8 @@ static void put_tier(struct buf *out, const struct backend *b) {
     if (!m || !experts_stats(&m->weights.experts, &t)) return;
     put_gauge(out, "experts_pooled", "experts that the pool holds, in memory or on the GPU",
               b->name, (double)t.n_slot);
-    put_gauge(out, "experts", "experts of all layers, the others are on disk or in host memory",
-              b->name, (double)t.n_expert);
+    put_gauge(out, "experts", "experts of all layers, those outside the pool included", b->name,
+              (double)t.n_expert);
     put_gauge(out, "expert_hits", "experts that a batch found in the pool", b->name,
               (double)t.n_hit);
     put_gauge(out, "expert_misses", "experts that a batch read from disk or host memory", b->name,
@@ -84,9 +84,9 @@ static void put_tier(struct buf *out, const struct backend *b) {
     put_gauge(out, "expert_passes", "layers times batches", b->name, (double)t.n_pass);
     put_gauge(out, "expert_read_bytes", "bytes of experts read from disk or host memory", b->name,
               (double)t.n_bytes);
-    put_gauge(out, "expert_read_ms", "time with reads of experts under way", b->name,
+    put_gauge(out, "expert_read_ms", "time with reads of experts in progress", b->name,
               (double)t.busy_ns * 1e-6);
-    put_gauge(out, "expert_wait_ms", "time that computing waited for experts", b->name,
+    put_gauge(out, "expert_wait_ms", "time that the computation waited for experts", b->name,
               (double)t.wait_ns * 1e-6);
     put_gauge(out, "expert_hit_ratio", "share of the experts that a batch found in the pool",
               b->name, per((double)t.n_hit, (double)(t.n_hit + t.n_miss)));
@@ -105,17 +105,18 @@ static const struct card_gauge {
     const char *name, *help;
     double (*value)(const struct team_member *m, const struct engine_totals *t);
 } card_gauges[] = {
-    {"card_jobs", "answers that the card has, under way or waiting", card_jobs},
-    {"card_jobs_given", "answers that it was ever given", card_jobs_given},
-    {"card_jobs_moved", "of those, answers taken over from cards that failed", card_jobs_moved},
-    {"card_prompt_todo", "prompt tokens that wait there, about", card_prompt_todo},
+    {"card_jobs", "answers of the card, in progress or waiting", card_jobs},
+    {"card_jobs_given", "answers given to the card since the start", card_jobs_given},
+    {"card_jobs_moved", "answers that the card took over from cards that failed", card_jobs_moved},
+    {"card_prompt_todo", "approximate number of prompt tokens that wait for the card",
+     card_prompt_todo},
     {"card_prompt_tokens", "prompt tokens evaluated", card_prompt_tokens},
-    {"card_cached_tokens", "prompt tokens that a kept state covered", card_cached_tokens},
+    {"card_cached_tokens", "prompt tokens that a saved state covered", card_cached_tokens},
     {"card_generated_tokens", "tokens generated", card_generated_tokens},
     {"card_steps", "steps", card_steps},
-    {"card_step_ms", "time of a step, mean of the last hundred", card_step_ms},
-    {"card_context_free", "positions of sequences that are free", card_context_free},
-    {"card_lost", "1: its device has failed, it gets no more requests", card_lost},
+    {"card_step_ms", "mean time of the last hundred steps", card_step_ms},
+    {"card_context_free", "free positions of sequences", card_context_free},
+    {"card_lost", "1: the card has failed and gets no more requests", card_lost},
 };
 
 static void put_cards(struct buf *out, const struct backend *b) {
@@ -154,14 +155,17 @@ static const struct link_gauge {
     double (*value)(const struct link_stats *s);
 } link_gauges[] = {
     {"card_link_sums", "sums of results over the cards", link_sums},
-    {"card_link_bytes", "bytes sent and received for them", link_bytes_of},
-    {"card_link_ms", "time in them, waiting for other cards included", link_ms},
-    {"card_link_wait_ms", "of that, waiting for other cards, if through the host", link_wait_ms},
+    {"card_link_bytes", "bytes sent and received for these sums", link_bytes_of},
+    {"card_link_ms", "time of these sums, including the wait for other cards", link_ms},
+    {"card_link_wait_ms", "time of waiting for other cards, with sums through the host",
+     link_wait_ms},
     {"card_link_direct", "1: cards access each other's memory; 0: through the host", link_direct},
-    {"card_link_direct_us", "a short sum by direct access, measured at the start", link_direct_us},
-    {"card_link_direct_most_us", "the longest sum likewise", link_direct_most_us},
-    {"card_link_host_us", "a short sum through the host", link_host_us},
-    {"card_link_host_most_us", "the longest sum likewise", link_host_most_us},
+    {"card_link_direct_us", "time of a short sum by direct access, measured at the start",
+     link_direct_us},
+    {"card_link_direct_most_us", "time of the longest sum by direct access", link_direct_most_us},
+    {"card_link_host_us", "time of a short sum through the host, measured at the start",
+     link_host_us},
+    {"card_link_host_most_us", "time of the longest sum through the host", link_host_most_us},
 };
 
 static void put_links(struct buf *out, const struct backend *b) {
@@ -184,19 +188,19 @@ static void put_model_gauges(struct server *s, size_t i, struct buf *out) {
     int32_t running = queue_n_running(s->gates[i]), waiting = queue_n_waiting(s->gates[i]),
             slots = gen_n_seq(b);
     struct engine_totals t = {0};
-    put_gauge(out, "running", "answers under way", b->name, running);
+    put_gauge(out, "running", "answers in progress", b->name, running);
     put_gauge(out, "waiting", "answers in the queue", b->name, waiting);
-    put_gauge(out, "slots", "answers at once", b->name, slots);
+    put_gauge(out, "slots", "maximum number of concurrent answers", b->name, slots);
     put_gauge(out, "load", "running and waiting answers per slot", b->name,
               slots ? (double)(running + waiting) / slots : 0);
     put_tier(out, b);
     if (!b->model || !b->model->engine) return;
     engine_totals(b->model->engine, &t);
     double used = used_ratio(&t, b->model->n_seq);
-    put_gauge(out, "context_used_ratio", "of positions or sequences, whichever is scarcer", b->name,
-              used);
-    put_gauge(out, "failed_steps", "in a row; from 3 on the server is not ready", b->name,
-              t.n_failed_steps);
+    put_gauge(out, "context_used_ratio",
+              "share in use of positions or sequences, whichever is scarcer", b->name, used);
+    put_gauge(out, "failed_steps", "consecutive failed steps; from 3 on the server is not ready",
+              b->name, t.n_failed_steps);
     put_cards(out, b);
     put_links(out, b);
     if (s->p.metrics_compat != COMPAT_VLLM) return;
