@@ -123,7 +123,7 @@ static void text_memory(const struct inspection *x) {
         text_line(note, x->part_bytes[i], "");
     }
     if (!p->is_known) {
-        puts("  cache and state are unknown: no family of ours");
+        puts("  cache and state are unknown: the family is not implemented");
         return;
     }
     str_bytes(each, p->cache_bytes_per_tok);
@@ -132,12 +132,12 @@ static void text_memory(const struct inspection *x) {
     str_bytes(each, p->state_bytes_per_seq);
     snprintf(note, sizeof note, "%d sequence%s, %s each", p->n_seq, p->n_seq > 1 ? "s" : "", each);
     text_line("recurrent state", p->state_bytes, note);
-    snprintf(note, sizeof note, "forwards of %d tokens", p->n_batch);
+    snprintf(note, sizeof note, "forward passes of %d tokens", p->n_batch);
     text_line("activations", p->scratch_bytes, note);
     text_line("program and tokenizer", p->program_bytes, "an estimate");
     if (p->weight_bytes > x->n_bytes)
-        text_line("embedding, to multiply", p->weight_bytes - x->n_bytes,
-                  "rows of it lie there twice");
+        text_line("embedding, for products", p->weight_bytes - x->n_bytes,
+                  "some of its rows are stored twice");
     text_line("in all", p->total_bytes, "and the file's pages, which the system may drop");
 }
 

@@ -606,13 +606,13 @@ static void print_pool(const struct memory_plan *p, struct buf *out) {
         str_bytes(pool, p->slot_bytes);
         str_bytes(disk, p->expert_bytes);
         buf_printf(out,
-                   "  experts      %10s  of weights, for those in use; all %s in host memory\n",
+                   "  experts      %10s  of slots, for those in use; all %s are in host memory\n",
                    pool, disk);
         return;
     }
     str_bytes(pool, p->pool_bytes);
     str_bytes(disk, p->disk_bytes);
-    buf_printf(out, "  experts      %10s  of %s, of weights; the others are read from disk\n", pool,
+    buf_printf(out, "  experts      %10s  of %s in memory; the others are read from disk\n", pool,
                disk);
 }
 
@@ -633,15 +633,15 @@ void plan_print(const struct memory_plan *p, struct buf *out) {
     str_bytes(total, p->total_bytes);
     str_bytes(budget, p->budget_bytes);
     buf_printf(out,
-               "%s: %d sequences of %" PRId64 " tokens at most, %" PRId64 " together%s\n"
+               "%s: %d sequences of at most %" PRId64 " tokens, %" PRId64 " in total%s\n"
                "  weights      %10s%s\n"
-               "  cache        %10s  (%s a token)\n"
+               "  cache        %10s  (%s per token)\n"
                "  state        %10s\n"
                "  activations  %10s\n",
                p->name, p->engine.n_seq, p->engine.n_ctx_seq, p->engine.n_ctx,
-               p->reduced ? " (fewer than wanted, so that it fits)" : "", weights,
-               p->is_device ? "  on the GPU, as all down to the sum" : "", cache, per_tok, state,
-               scratch);
+               p->reduced ? " (fewer than requested, to fit)" : "", weights,
+               p->is_device ? "  on the GPU, like all lines down to the sum" : "", cache, per_tok,
+               state, scratch);
     if (!p->is_device) buf_printf(out, "  program      %10s\n", program);
     buf_printf(out, "  in all       %10s  of %s that may be used\n", total, budget);
     if ((p->pool_bytes && !p->is_device) || p->slot_bytes) print_pool(p, out);
@@ -653,5 +653,5 @@ void plan_print(const struct memory_plan *p, struct buf *out) {
                                     : "");
     if (p->is_device)
         buf_printf(out, "  host         %10s  of %s that may be used\n", host, host_budget);
-    buf_printf(out, "  kept states  %10s  at most, beside that\n", kept);
+    buf_printf(out, "  saved states %10s  at most, in addition\n", kept);
 }

@@ -179,7 +179,7 @@ static void a_plan_can_be_run(void **s) {
     struct buf text;
     buf_init(&text, 4096);
     plan_print(&l.plan, &text);
-    assert_non_null(strstr(text.p, "2 sequences of 300 tokens at most"));
+    assert_non_null(strstr(text.p, "2 sequences of at most 300 tokens"));
     buf_fini(&text);
     load_close(&l);
     p.plan.budget_bytes = 1 << 20;
