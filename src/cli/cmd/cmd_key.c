@@ -15,7 +15,7 @@ const struct cfg_opt key_options[] = {
     {"active", 0, CFG_INT, "N", "0", 0, 1 << 20, NULL, "concurrent requests; 0: no limit"},
     {"per-minute", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "requests per minute; 0: no limit"},
     {"tokens-per-day", 0, CFG_INT, "N", "0", 0, 1e15, NULL, "tokens of prompts and answers per day (UTC); 0: no limit"},
-    {"role", 0, CFG_ENUM, "ROLE", "user", 0, 0, "user|admin", "admin: may load and unload models and read the metrics of all"},
+    {"role", 0, CFG_ENUM, "ROLE", "user", 0, 0, "user|admin", "admin: may also manage models, keys, pipelines and nights, and read the metrics"},
     {"days", 0, CFG_INT, "N", "0", 0, 36500, NULL, "days until the key expires; 0: never"},
     {0}};
 /* clang-format on */
