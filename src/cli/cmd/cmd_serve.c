@@ -224,7 +224,9 @@ static void warn_if_open(const struct serve_params *p, bool asks) {
     for (size_t i = 0; i <= p->n_more_host && !asks; i++) {
         const char *host = i ? p->more_hosts[i - 1] : p->host;
         if (!is_loopback(host))
-            log_warn("%s can be reached from other machines and no API key is set", host);
+            log_warn("%s can be reached from other machines and no API key is set; "
+                     "make one with: chimere key add NAME --state-dir DIR",
+                     host);
     }
 }
 
