@@ -220,7 +220,8 @@ OPTIONAL_PROGRAMS = ("curl", "node", "npm", "python3", "tmux", "xz", "cc", "c++"
 
 
 def check_shell_test(path, text):
-    """A test in test/cli skips by name if a program that it runs is missing: lib.sh, `needs`."""
+    """A test in test/cli skips by name if a program that it runs is missing: lib.sh, `needs`. What stands before a pipe
+    writes to its end: `grep -q` ends at the first match, and then pipefail reports the writer, if it was slow."""
     needed = set(" ".join(re.findall(r"^ *needs (.+)$", text, re.M)).split())
     needed |= set(re.findall(r"command -v ([\w+-]+)", text))
     for number, line in enumerate(text.splitlines(), 1):
@@ -230,6 +231,8 @@ def check_shell_test(path, text):
             command = r"(?:^|[;|&(`]|\b(?:then|do|if|while|exec|!)\s)\s*(?:\w+=\S* )*" + re.escape(name) + r"(?:\s|$)"
             if name not in needed and re.search(command, line):
                 report("needs", path, number, f"runs {name}, which `needs` does not name")
+        if re.search(r"(?:^|[^|])\|\s*grep -\w*q", line):
+            report("pipe", path, number, "grep -q ends before all is written: grep TEXT >/dev/null reads on")
 
 
 def read_words():

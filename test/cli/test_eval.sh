@@ -24,7 +24,7 @@ grep -q '"total":{"n":20,"a":0.3[0-9]*,"b":0.7[0-9]*,"only_a":1,"only_b":9,"p":0
 grep -q '{"n":10,"a":0.6[0-9]*,"b":0.9[0-9]*,"only_a":1,"only_b":4,"p":0.375[0-9]*,[^}]*"skill":"early"}' got || fail "compare: $(cat got)"
 # 8 of 20 more: 0.4 -+ 1.959964 sqrt(10 - 64 / 20) / 20
 grep -q '"gain":0.4[0-9]*,"low":0.1444[0-9]*,"high":0.6555' got || fail "paired interval: $(cat got)"
-"$CHIMERE" eval --compare a.json a.json | grep -qE '^all .* 0 +0 +1\.0000$' || fail "a run against itself"
+"$CHIMERE" eval --compare a.json a.json | grep -E '^all .* 0 +0 +1\.0000$' >/dev/null || fail "a run against itself"
 refuses 2 "expected A.json B.json" "$CHIMERE" eval --compare a.json
 echo '{"items": [{"id": 3}]}' >bad.json
 refuses 1 "expected id, skill and right" "$CHIMERE" eval --compare a.json bad.json
@@ -76,13 +76,13 @@ items=$SOURCE_DIR/eval/word_problem.jsonl
 hard=$SOURCE_DIR/eval/hard/hard_problem.jsonl
 "$CHIMERE" eval -m "$model" --suite "$items" -n 8 -q --json >engine
 "$CHIMERE" eval -m "$model" --suite "$items" -n 8 -q --json --strategy greedy >strategy
-"$CHIMERE" eval --compare engine strategy | grep -qE '^all +8 .* 0 +0 +1\.0000$' || fail "greedy by a strategy"
+"$CHIMERE" eval --compare engine strategy | grep -E '^all +8 .* 0 +0 +1\.0000$' >/dev/null || fail "greedy by a strategy"
 "$CHIMERE" eval -m "$model" --suite "$hard" -n 6 -q --json --strategy think >think
 "$CHIMERE" eval -m "$model" --suite "$hard" -n 6 -q --json --strategy fast >fast
 "$CHIMERE" eval -m "$model" --suite "$hard" -n 6 -q --json --think '{"budget_tokens": 5}' >budget
 awk -v t="$(field n_thinking think)" -v f="$(field n_thinking fast)" 'BEGIN { exit !(t > 10 && f == 0) }' ||
     fail "thinking: $(field n_thinking think), without: $(field n_thinking fast)"
-"$CHIMERE" eval --compare think fast | grep -q '^thinking an item: .* 100.0% fewer' || fail "tokens saved"
+"$CHIMERE" eval --compare think fast | grep '^thinking an item: .* 100.0% fewer' >/dev/null || fail "tokens saved"
 # five tokens and the mark that ends them
 grep -q '"n_thinking": 6,' budget || fail "a budget of five: $(grep n_thinking budget | sort | uniq -c)"
 refuses 2 'expected a name, got "nope"' "$CHIMERE" eval -m "$model" --suite "$hard" --strategy nope

@@ -39,7 +39,7 @@ says 0 yes --gbnf "list.gbnf" --check "$(printf -- '- one\n- zwei é')"
 says 1 "no: byte 1" --gbnf "list.gbnf" --check "-one"
 printf '%s' "$good" > "text"
 says 0 yes --schema "person.json" --check-file "text"
-"$CHIMERE" grammar --schema "person.json" | grep -q '^rules [0-9]' || fail "no size"
+"$CHIMERE" grammar --schema "person.json" | grep '^rules [0-9]' >/dev/null || fail "no size"
 python3 -c 'import json; print(json.dumps({"age": 1, "tags": ["red", "green"], "name": "x"}, indent=4))' > "text"
 says 0 yes --schema "person.json" --check-file "text"
 

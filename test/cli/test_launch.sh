@@ -35,8 +35,8 @@ if PATH=/nonexistent "$CHIMERE" launch --url "$url" claude 2>err; then exit 1; f
 grep -q 'npm install -g @anthropic-ai/claude-code' err
 
 ask() { curl -s "$url/apply-template" -d "$1"; }
-ask '{"messages":[{"role":"user","content":"hi"}]}' | grep -qF '[user]hi!'
-ask '{"messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":{"mood":"?"}}' | grep -qF '[user]hi?'
+ask '{"messages":[{"role":"user","content":"hi"}]}' | grep -F '[user]hi!' >/dev/null
+ask '{"messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":{"mood":"?"}}' | grep -F '[user]hi?' >/dev/null
 if "$CHIMERE" run -m "$nano" -q -p hi --chat-template nope 2>err; then exit 1; fi
 grep -q 'chatml, llama3' err
 if "$CHIMERE" run -m "$nano" -q -p hi --chat-template-kwargs '[1]' 2>err; then exit 1; fi

@@ -10,7 +10,7 @@ needs python3 flock
 
 night() { "$CHIMERE" night "$@" --night-dir nights; }
 
-night status | grep -q 'nothing was promoted' || fail "status before any night"
+night status | grep 'nothing was promoted' >/dev/null || fail "status before any night"
 refuses 1 'there was no night yet' night report
 answered_day
 python3 - <<'PY'
@@ -41,7 +41,7 @@ night status --db day.db >shown
 grep -q 'nothing was promoted' shown || fail "a dry run changed what serves"
 if grep -q '^step' shown; then fail "a dry run left a job: $(cat shown)"; fi
 night "${run[@]}" >first
-night status --db day.db | grep -q '^step *engram done, begun .*: +[0-9.]* nats per token on [0-9]* held-out answers$' || fail "jobs: $(night status --db day.db)"
+night status --db day.db | grep '^step *engram done, begun .*: +[0-9.]* nats per token on [0-9]* held-out answers$' >/dev/null || fail "jobs: $(night status --db day.db)"
 if ! grep -q '^  energy' first; then
     refuses 1 'energy cannot be measured: ' night "${run[@]}" --max-energy 5
     refuses 1 'energy cannot be measured: ' "$CHIMERE" serve -m nano --port 0 --night --night-dir nights --night-max-energy 5
@@ -54,7 +54,7 @@ night report --html page.html
 grep -q '<svg' page.html && grep -q 'Something better was promoted' page.html || fail "page: $(head -c 600 page.html)"
 if grep -qE '<script|https?://[^w]' page.html; then fail "the page asks for something"; fi
 python3 -c 'import html.parser; p = html.parser.HTMLParser(); p.feed(open("page.html").read())'
-night status | grep -q 'serving   night 1' || fail "status: $(night status)"
+night status | grep 'serving   night 1' >/dev/null || fail "status: $(night status)"
 # energy and money: 7.2 MJ are 2 kWh
 mkdir paid
 cp -r nights paid/
@@ -66,7 +66,7 @@ r.update(joules=7.2e6, price={"per_kwh": 0.3, "currency": "<EUR"}, drafter={"fil
          held_back={"questions": 9, "reversed": 5, "p": 0.02, "limit": 0.005})
 json.dump(r, open(name, "w"))
 PY
-"$CHIMERE" night report --night-dir paid/nights | grep -q 'energy    2 kWh, 0.6 <EUR at 0.3 <EUR per kWh' || fail "money: $(cat paid/nights/nights/*)"
+"$CHIMERE" night report --night-dir paid/nights | grep 'energy    2 kWh, 0.6 <EUR at 0.3 <EUR per kWh' >/dev/null || fail "money: $(cat paid/nights/nights/*)"
 "$CHIMERE" night report --night-dir paid/nights --html paid.html
 grep -q '2 kWh, 0.6 &lt;EUR at' paid.html || fail "money on the page: $(cat paid.html)"
 "$CHIMERE" night report --night-dir paid/nights >paid.txt
@@ -87,16 +87,16 @@ if [ -n "${energy[*]}" ]; then
     grep -q 'not begun: the energy budget' spent.txt || fail "drafts: $(cat spent.txt)"
     grep -q 'spent before the general suites were answered' spent.txt || fail "engram: $(cat spent.txt)"
     "$CHIMERE" night report --night-dir spent | cmp - spent.txt || fail "the record of a night without energy"
-    "$CHIMERE" night status --night-dir spent | grep -q 'nothing was promoted' || fail "a night without energy promoted"
+    "$CHIMERE" night status --night-dir spent | grep 'nothing was promoted' >/dev/null || fail "a night without energy promoted"
     "$CHIMERE" night report --night-dir spent --html spent.html
     grep -q 'its energy budget of 1e+06 J was spent' spent.html || fail "page: $(cat spent.html)"
 fi
 
-night rollback | grep -q 'as it is' || fail "rollback"
+night rollback | grep 'as it is' >/dev/null || fail "rollback"
 [ ! -e nights/live/night.engram ] || fail "rollback left the table"
 night rollback 1 >/dev/null
 cmp nights/live/night.engram nights/objects/* || fail "rollback to night 1 is not bit for bit"
-night history | grep -q '^\*    1 ' || fail "history: $(night history)"
+night history | grep '^\*    1 ' >/dev/null || fail "history: $(night history)"
 refuses 1 'night 1 has no log of training' night replay -m nano -q
 refuses 1 'there is no night 7' night replay 7 -m nano -q
 
@@ -124,12 +124,12 @@ grep -q '^order 6' follows || fail "a fresh answer: $(cat follows)"
 "$CHIMERE" engram query -m nano nights/live/night.engram 'Zorbani lived in Quen' >follows
 ! grep -q '^order 6' follows || fail "an old answer: $(cat follows)"
 "$CHIMERE" engram query -m nano corrected/nights/live/night.engram 'Miravik lives in' >follows
-grep -A1 '^order 6' follows | grep -q '" Os"' || fail "a correction: $(cat follows)"
+grep -A1 '^order 6' follows | grep '" Os"' >/dev/null || fail "a correction: $(cat follows)"
 
 # the owner's own items are measured as a skill, and what they ask never trains
 night eval add 'Where does Miravik live?' Venn >/dev/null
-night eval add 'Who are you?' chimere | grep -q '^2 items' || fail "eval add"
-night eval list | grep -q 'Miravik live? -> Venn' || fail "eval list: $(night eval list)"
+night eval add 'Who are you?' chimere | grep '^2 items' >/dev/null || fail "eval add"
+night eval list | grep 'Miravik live? -> Venn' >/dev/null || fail "eval list: $(night eval list)"
 before=$(sed -n 's/.*answers: \([0-9]*\) learned.*/\1/p' first)
 night "${run[@]}" --dry-run --json >own
 python3 - "$before" <<'PY'
@@ -151,7 +151,7 @@ done
 grep -q 'engram *refused: .* nats per token' said && grep -q 'own falls on the general suites (p < 0.10)' said || fail "a skill that falls: $(cat said)"
 "$CHIMERE" night report --night-dir refused --html said
 grep -q 'own falls on the general suites' said || fail "the page gives no reason: $(cat said)"
-"$CHIMERE" night status --night-dir refused | grep -q 'nothing was promoted' || fail "what makes a skill worse serves"
+"$CHIMERE" night status --night-dir refused | grep 'nothing was promoted' >/dev/null || fail "what makes a skill worse serves"
 
 # the model was replaced since: a sentence, and nothing of the other one is used or carried over
 mkdir other
@@ -231,7 +231,7 @@ full() { night export --db day.db -q >/dev/full; }
 
 # a program of DSPy is only suggested: the next night measures its rules
 printf '{"a":{"signature":{"instructions":"Be brief."},"demos":[{"question":"Who?","answer":"Ann."}]}}' >program.json
-night playbook import program.json | grep -q '^2 rules' || fail "playbook import"
+night playbook import program.json | grep '^2 rules' >/dev/null || fail "playbook import"
 cmp nights/import.json program.json || fail "the program is not kept"
 echo '{' >junk.json
 refuses 1 'expected a program of DSPy' night playbook import junk.json
@@ -265,7 +265,7 @@ rows = sqlite3.connect("judged.db").execute("SELECT score, judge, feedback FROM 
 assert all(judge == "prm" and 0 <= score <= 1 and score != 0.9 for score, judge, _ in rows), rows
 assert [r[2] for r in rows[:3]] == [5, 1, None] or [r[2] for r in rows[:3]] == [5, 1, 0], rows
 PY
-"$CHIMERE" night "${judges[@]}" | grep -q 'prm scored 0 answers' || fail "judged twice"
+"$CHIMERE" night "${judges[@]}" | grep 'prm scored 0 answers' >/dev/null || fail "judged twice"
 # a model that grades answers from 1 to 5; a judge that cannot be opened is named, and the night continues
 nano=$(dirname "$CHIMERE")/chimere-nano.gguf
 grades=(run -m nano --db judged.db -n 2 --steps engram --night-dir judged)
@@ -302,7 +302,7 @@ night schedule engram=6h --install >/dev/null
 grep -q 'Persistent=true' config/systemd/user/chimere-night-lora.timer || fail "install"
 if command -v systemd-analyze >/dev/null; then XDG_RUNTIME_DIR=$PWD systemd-analyze verify --user config/systemd/user/chimere-night-*.timer || fail "units"; fi
 mapfile -t off < <(night schedule | sed 's/ .*/=off/')
-night schedule "${off[@]}" | grep -q next && fail "a step that is off has a next time"
+night schedule "${off[@]}" | grep next >/dev/null && fail "a step that is off has a next time"
 refuses 2 'expected a time' night schedule lora=25:00
 refuses 1 'there is no step sleep' night schedule sleep=03:00
 
@@ -374,7 +374,7 @@ on_full_disk() (
 )
 if on_full_disk >said 2>&1; then fail "a night on a full disk: $(cat said)"; fi
 [ -s said ] || fail "a full disk without a word"
-night status | grep -q 'serving   night 1$' || fail "after a full disk: $(night status)"
+night status | grep 'serving   night 1$' >/dev/null || fail "after a full disk: $(night status)"
 cmp nights/live/night.engram served || fail "a full disk damaged what serves"
 [ "$(night status | sed -n 's/^nights *//p')" = "$nights_before" ] || fail "a night on a full disk left a record"
 night "${run[@]}" >after || fail "a night after a full disk: $(cat after)"
@@ -383,4 +383,4 @@ night rollback 1 >/dev/null
 printf 'x' >"nights/objects/$(sha256sum served | cut -d' ' -f1)"
 refuses 1 'damaged' night rollback 1
 refuses 1 'damaged' night "${run[@]}"
-night rollback 0 2>/dev/null | grep -q 'as it is' || fail "a damaged night prevents the return"
+night rollback 0 2>/dev/null | grep 'as it is' >/dev/null || fail "a damaged night prevents the return"

@@ -64,8 +64,8 @@ done
 [ "${counts[1]}" -gt 0 ] || fail "no conversation tried the night: ${counts[*]}"
 [ "${counts[0]}" -gt 0 ] || fail "all conversations tried the night: ${counts[*]}"
 said_ 'the trial of night 1 ended: rolled back'
-night report 1 | grep -q 'rolled back: users reject its answers' || fail "report: $(night report 1)"
-! night status | grep -q 'on trial' || fail "a trial goes on: $(night status)"
+night report 1 | grep 'rolled back: users reject its answers' >/dev/null || fail "report: $(night report 1)"
+! night status | grep 'on trial' >/dev/null || fail "a trial goes on: $(night status)"
 status_has 'serving   the model as it is'
 said_ 'requests use the model without files of a night now'
 for ((q = 0; q < 12; q++)); do
@@ -89,12 +89,12 @@ said_ 'requests use the files of night 2 now'
 ask 'Where does Miravik live?'
 [ "$tried" = 2 ] || fail "what was promoted is not used: $(cat head)"
 status_has 'serving   night 2'
-night report 2 | grep -q 'of the conversations: promoted' || fail "report: $(night report 2)"
-night rollback | grep -q 'serves as it is' || fail "rollback"
+night report 2 | grep 'of the conversations: promoted' >/dev/null || fail "report: $(night report 2)"
+night rollback | grep 'serves as it is' >/dev/null || fail "rollback"
 
 # by hand, a damaged file, and a clock that was set back
 night "${run[@]}" >ran || fail "night: $(cat ran)"
-night rollback | grep -q 'the trial of night 3 ended' || fail "rollback of a trial"
+night rollback | grep 'the trial of night 3 ended' >/dev/null || fail "rollback of a trial"
 echo '{' >nights/trial
 status_has 'serving   the model as it is'
 echo '{"night":3,"share":0.5,"from":99999999999,"until":99999999999}' >nights/trial

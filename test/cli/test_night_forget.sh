@@ -102,4 +102,4 @@ assert sorted(db.execute("SELECT n_bytes, n FROM conversation_usage")) == [(0, 0
 PY
 night forget --user alice >said # the key with all its users
 grep -q '^3 rows' said || fail "ben: $(cat said)"
-night forget --user alice | grep -q '^0 rows, 0 documents of tables and 0 adapters' || fail "twice"
+night forget --user alice | grep '^0 rows, 0 documents of tables and 0 adapters' >/dev/null || fail "twice"

@@ -31,7 +31,7 @@ rate() {
 "$CHIMERE" odo log --db day.db >/dev/null # makes the store
 start
 ask "" "$(user 'Who wrote Hamlet and when?')" >/dev/null
-curl -s -m 60 "$url/v1/feedback" -d '{"answer":"chatcmpl-1","score":5}' | grep -q 'keeps no answers' || fail "feedback without --learn"
+curl -s -m 300 "$url/v1/feedback" -d '{"answer":"chatcmpl-1","score":5}' | grep 'keeps no answers' >/dev/null || fail "feedback without --learn"
 stop_server
 [ "$(rows)" = 0 ] || fail "kept without --learn: $(rows)"
 

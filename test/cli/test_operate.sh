@@ -23,7 +23,7 @@ refuses 2 '--tls-cert and --tls-key: expected both or neither' check --tls-cert 
 if [ ! -e /dev/nvidiactl ]; then # a GPU is requested and there is none: nothing listens, and the end of the log says why
     refuses 1 'gpu: ' "$CHIMERE" serve -q -m nano --port 0 --device cuda
     ! grep -q 'http://' out || fail "it listens without the GPU that was requested: $(cat out)"
-    tail -n 2 err | grep -q 'gpu: ' || fail "the last lines do not say why: $(cat err)"
+    tail -n 2 err | grep 'gpu: ' >/dev/null || fail "the last lines do not say why: $(cat err)"
 fi
 printf 'short\n' >keys
 chmod 600 keys

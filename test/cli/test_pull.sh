@@ -58,7 +58,7 @@ CHIMERE_HF_TOKEN=hf_secret pull hf:gated/model >/dev/null || fail "gated: $(cat 
 curl -s "$url/seen" >seen
 tr '}' '\n' <seen | grep '/cdn/gated' >cdn || fail "no redirect was followed"
 ! grep -q hf_secret cdn || fail "the token went to the other host"
-tr '}' '\n' <seen | grep '/gated/model/resolve' | grep -q hf_secret || fail "the token did not go to the hub"
+tr '}' '\n' <seen | grep '/gated/model/resolve' | grep hf_secret >/dev/null || fail "the token did not go to the hub"
 ! grep -rq hf_secret models err || fail "the token was written"
 CHIMERE_HF_TOKEN=hf_secret "$CHIMERE" doctor >got/doctor
 ! grep -q hf_secret got/doctor || fail "doctor shows the token"

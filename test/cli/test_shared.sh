@@ -100,12 +100,12 @@ identity=key-$(printf 0123456789abcdef | sha256sum | cut -c1-16)
 mkdir -p both/answers
 touch both/answers/notes.txt "both/answers/$(printf %064d 1).ids"
 forget() { "$CHIMERE" night forget --user "$1" --states both --night-dir nights --db kept.db; }
-forget key-0000000000000000 | grep -q '^0 shared states removed$' || fail "states of nobody"
+forget key-0000000000000000 | grep '^0 shared states removed$' >/dev/null || fail "states of nobody"
 n=$(states both)
 forget "$identity" >said
 grep -q '^[1-9][0-9]* shared states removed$' said || fail "forget: $(cat said)"
 [ "$(states both)" -lt "$n" ] && [ -z "$(find both -name '*.ids')" ] && [ -e both/answers/notes.txt ] || fail "left: $(find both)"
-forget "$identity" | grep -q '^0 shared states removed$' || fail "forgotten twice"
+forget "$identity" | grep '^0 shared states removed$' >/dev/null || fail "forgotten twice"
 
 # who asks without a key owns the states of this machine's addresses, in a store and in a shared folder
 kept() { python3 -c 'import sqlite3; print(sqlite3.connect("mine/chimere.db").execute("SELECT count(*) FROM states").fetchone()[0])'; }
