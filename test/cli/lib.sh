@@ -3,6 +3,8 @@
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
+# Tests run at once, and on machines whose user has a store and models: each test has a folder of its own for them.
+export XDG_DATA_HOME=$work/.data
 # A command that fails without a word is named.
 set -E
 trap 'echo "$(basename "$0"): line $LINENO: ended with $?: $BASH_COMMAND" >&2' ERR

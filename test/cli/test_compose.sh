@@ -9,7 +9,6 @@ python3 -c 'import yaml' 2>/dev/null || {
     echo "skip: compose: no yaml; apt-get install python3-yaml"
     exit 77
 }
-export XDG_DATA_HOME=$work/data
 printf '0123456789abcdef me admin\n' >keys
 printf 'store: postgres://chimere:hidden@127.0.0.1:1/chimere\n' >store
 chmod 600 keys store

@@ -7,7 +7,6 @@ needs curl jq
 
 pid=
 trap '[ -z "$pid" ] || kill $pid 2>/dev/null; wait; rm -rf "$work"' EXIT
-export XDG_DATA_HOME=$work/data
 
 # ---- bad lists: sentences ----
 check() { "$CHIMERE" serve --check -q --ctx 256 "$@"; }

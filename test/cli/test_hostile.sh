@@ -7,5 +7,5 @@ command -v python3 >/dev/null || {
     echo "skip: attacks over HTTP: apt-get install python3"
     exit 0
 }
-export XDG_DATA_HOME=$work/data XDG_CONFIG_HOME=$work/config
+export XDG_CONFIG_HOME=$work/config
 python3 "$SOURCE_DIR/test/cli/hostile.py" "$CHIMERE" "$work" || fail "an attack went through"

@@ -2,7 +2,9 @@
 # `chimere launch`: the environment and options that an agent is started with, seen by stand-ins of the agents.
 # --chat-template and --chat-template-kwargs: what the prompt becomes.
 set -euo pipefail
-cd "$(mktemp -d)"
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+needs curl
 mkdir bin
 for name in claude codex opencode; do
     printf '#!/bin/sh\necho "$0" "$@"\nenv\n' >"bin/$name"
@@ -13,8 +15,8 @@ printf '{%% for m in messages %%}[{{ m.role }}]{{ m.content }}{{ mood }}{%% endf
 "$CHIMERE" serve -m "$nano" --name tiny --port 0 -q --no-odo --no-keys --chat-template own.jinja \
     --chat-template-kwargs '{"mood":"!"}' >serve.out 2>serve.err &
 pid=$!
-trap 'kill "$pid"; wait "$pid" || true' EXIT
-for _ in $(seq 600); do grep -q http serve.out && break; sleep 0.1; done
+trap 'kill "$pid" 2>/dev/null || true; wait; rm -rf "$work"' EXIT
+for _ in $(seq 1200); do grep -q http serve.out && break || sleep 0.1; done
 url=$(grep -o 'http://[0-9.:]*' serve.out | head -1)
 launch() { PATH=$PWD/bin:$PATH "$CHIMERE" launch --url "$url" "$@"; }
 

@@ -4,7 +4,7 @@ set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 needs curl python3
-export XDG_DATA_HOME=$work/data XDG_CONFIG_HOME=$work/config
+export XDG_CONFIG_HOME=$work/config
 db=(--db "$work/odo.db")
 expect() { grep -qF -- "$1" "$2" || fail "expected '$1' in $2: $(cat "$2")"; }
 

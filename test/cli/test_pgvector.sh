@@ -16,7 +16,7 @@ chmod -R a+rX site
 PGBIN=$work/site/pgserver/pginstall/bin
 # shellcheck source=test/cli/postgres.sh
 . "$SOURCE_DIR/test/cli/postgres.sh"
-export XDG_DATA_HOME=$work/data LC_ALL=C
+export LC_ALL=C
 started -c fsync=off
 url="postgres://chimere@/postgres?host=$work/db"
 sql() { "$bin/psql" -qAtc "$1" "$url"; }

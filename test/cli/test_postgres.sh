@@ -7,7 +7,7 @@ set -euo pipefail
 needs curl python3
 # shellcheck source=test/cli/postgres.sh
 . "$SOURCE_DIR/test/cli/postgres.sh"
-export XDG_DATA_HOME=$work/data LC_ALL=C
+export LC_ALL=C
 started -c fsync=off
 url="postgres://chimere@/postgres?host=$work/db"
 

@@ -4,6 +4,6 @@ set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 needs python3
-export XDG_DATA_HOME=$work/data PYTHONDONTWRITEBYTECODE=1
+export PYTHONDONTWRITEBYTECODE=1
 timeout 240 python3 "$SOURCE_DIR/test/deploy/rolling.py" "$CHIMERE" >said 2>err || fail "$(cat said err)"
 cat said

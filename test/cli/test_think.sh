@@ -7,7 +7,7 @@ needs curl
 model=$SOURCE_DIR/models/chimere-nano-bf16.gguf
 [ -f "$model" ] || { echo "skip: no shipped model"; exit 77; }
 n_whole=0
-export XDG_DATA_HOME=$work/data XDG_CONFIG_HOME=$work/config
+export XDG_CONFIG_HOME=$work/config
 
 "$CHIMERE" serve -m "$model" --port 0 -q --ctx 2048 --intent-ms 20000 --db "$work/odo.db" >served 2>log &
 server=$!

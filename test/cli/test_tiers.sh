@@ -5,7 +5,6 @@ set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 needs python3 curl
-export XDG_DATA_HOME=$work/data
 
 "$CHIMERE" synth qwen35moe-mini q4km m.gguf --layers 8 >/dev/null
 for i in $(seq 12); do echo "The $i cats sat on $((i * 7)) mats; none of them moved, and the dog slept."; done >text

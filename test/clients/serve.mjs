@@ -10,9 +10,10 @@ export const key = "a-key-of-the-tests";
 export async function start(options) {
     const folder = mkdtempSync(join(tmpdir(), "chimere-serve-"));
     const { args, env } = options(folder);
+    const own = { XDG_DATA_HOME: folder, XDG_CONFIG_HOME: folder }; // not the user's store, which tests would share
     const model = args.some((a) => a === "-m" || a === "--model") ? [] : ["-m", "nano"]; // whatever else is installed
     const child = spawn(process.env.CHIMERE, ["serve", "--port", "0", "-q", ...model, ...args],
-        { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
+        { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...own, ...env } });
     let text = "";
     const url = await new Promise((resolve, reject) => {
         const read = (data) => {
