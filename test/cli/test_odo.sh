@@ -169,7 +169,7 @@ refuses 1 'code.yaml:3: unknown key "agnt"' "$CHIMERE" odo explain hello --pipel
 cp "$SOURCE_DIR"/pipelines/code.yaml pipelines
 "$CHIMERE" serve --port 0 -q --pipelines pipelines "${db[@]}" >serve.out 2>serve.err &
 server=$!
-trap 'kill $server 2>/dev/null || true; rm -rf "$work"' EXIT
+trap 'kill $server 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 for _ in $(seq 600); do grep -q listens serve.out && break; sleep 0.2; done
 url=$(sed -n 's/.*listens on \(http:[^ ]*\).*/\1/p' serve.out)
 [ -n "$url" ] || fail "no address: $(cat serve.out serve.err)"
@@ -280,7 +280,7 @@ expect 372912 out
 refuses 1 'connect' "$CHIMERE" odo ask hello --backend http://127.0.0.1:9 "${db[@]}"
 "$CHIMERE" odo --backend "$url" --backend-model chimere-nano --port 0 "${db[@]}" >front.out 2>front.err &
 front=$!
-trap 'kill $server $front 2>/dev/null || true; rm -rf "$work"' EXIT
+trap 'kill $server $front 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 for _ in $(seq 600); do grep -q listens front.out && break; sleep 0.2; done
 url=$(sed -n 's/.*listens on \(http:[^ ]*\).*/\1/p' front.out)
 [ -n "$url" ] || fail "no address: $(cat front.out front.err)"

@@ -4,7 +4,7 @@ set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 needs curl python3 pgrep
-trap stop_server EXIT
+trap 'stop_server; rm -rf "$work"' EXIT
 
 mkdir models
 "$CHIMERE" synth qwen35moe-mini q8 models/large.gguf --layers 4 --experts 4 --vocab 512 >/dev/null

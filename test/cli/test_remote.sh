@@ -7,8 +7,8 @@ set -euo pipefail
 printf 'open-sesame tester\n' >keys
 "$CHIMERE" serve --port 0 -q --api-key keys >served 2>&1 &
 pid=$!
-trap 'kill $pid 2>/dev/null; wait $pid 2>/dev/null; rm -rf "$work"' EXIT
-for _ in $(seq 200); do grep -q 'http://' served && break || sleep 0.05; done
+trap 'kill $pid 2>/dev/null || true; wait; rm -rf "$work"' EXIT
+for _ in $(seq 2400); do grep -q 'http://' served && break || sleep 0.05; done
 [ -s served ] || fail "the server does not start"
 url=$(grep -o 'http://[^ ]*' served | head -1)
 talk() { printf 'What is 12 plus 30?\nWho are you?\n' | "$CHIMERE" chat --temp 0 -n 60 "$@"; }

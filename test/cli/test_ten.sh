@@ -91,7 +91,7 @@ for name, answer in (("garbage", "GARBAGE"), ("fails", "FAILS")):
 END
 python3 answers.py
 pid=
-trap '[ -z "$pid" ] || kill $pid; rm -rf "$work"' EXIT
+trap '[ -z "$pid" ] || kill $pid 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 serve() { # NAME: a server with these answers, at $url
     [ -z "$pid" ] || kill "$pid"
     rm -f port

@@ -11,7 +11,7 @@ export XDG_CONFIG_HOME=$work/config
 
 "$CHIMERE" serve -m "$model" --port 0 -q --ctx 2048 --intent-ms 20000 --db "$work/odo.db" >served 2>log &
 server=$!
-trap 'kill $server 2>/dev/null || true; rm -rf "$work"' EXIT
+trap 'kill $server 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 for _ in $(seq 600); do grep -q listens served && break; sleep 0.2; done
 url=$(sed -n 's/.*listens on \(http:[^ ]*\).*/\1/p' served)
 [ -n "$url" ] || fail "no address: $(cat served log)"
