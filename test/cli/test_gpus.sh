@@ -74,6 +74,14 @@ kept() { # a prompt that was asked before begins with what was kept of it
     [ "$first" = "$(jq -r '.choices[0].message.content' <<<"$again")" ] || fail "a kept state says something else"
     [ "$(jq .usage.prompt_tokens_details.cached_tokens <<<"$again")" -ge 64 ] || fail "nothing was kept: $again"
 }
+together() { # N NAME: so many questions at once; the answers are in NAME.1 to NAME.N
+    local i asked=()
+    for i in $(seq "$1"); do
+        ask "Tell me about number $i" >"$2.$i" &
+        asked+=($!)
+    done
+    wait "${asked[@]}"
+}
 questions() { for i in 1 2 3 4 5 6; do ask "Question $i: what is $i plus $i?"; done; }
 
 start
@@ -95,8 +103,7 @@ for card in 0 1; do
 done
 curl -sf "$url/v1/status" | jq -e '.models[0].cards | length == 2' >/dev/null || fail "status"
 # many at once: both work, all are answered
-for i in $(seq 12); do ask "Tell me about number $i" >"answer.$i" & done
-wait $(jobs -p | grep -v "^$pid$")
+together 12 answer
 for i in $(seq 12); do [ -s "answer.$i" ] || fail "answer $i is missing"; done
 stop
 # --split layer: half of the layers each, two engines that take turns, the same words
@@ -106,8 +113,7 @@ grep -q '^2 cards, a part of the layers on each' plan || fail "the plan: $(cat p
 grep -q '^cpu: layers 0 to ' plan || fail "the plan: $(cat plan)"
 questions >layers
 cmp one layers || fail "layers on two devices say something else"
-for i in $(seq 6); do ask "Tell me about number $i" >"layer.$i" & done
-wait $(jobs -p | grep -v "^$pid$")
+together 6 layer
 for i in $(seq 6); do cmp "answer.$i" "layer.$i" || fail "answer $i differs"; done
 curl -sf "$url/metrics" >metrics
 for turn in 0 1; do
@@ -122,8 +128,7 @@ grep -q ', 2 answers at once)' line || fail "$(cat line)"
 grep -q '^2 cards, a slice of every layer on each' plan || fail "the plan: $(cat plan)"
 questions >slices
 cmp one slices || fail "slices on two devices say something else"
-for i in $(seq 6); do ask "Tell me about number $i" >"slice.$i" & done
-wait $(jobs -p | grep -v "^$pid$")
+together 6 slice
 for i in $(seq 6); do cmp "answer.$i" "slice.$i" || fail "answer $i differs"; done
 grep -q '^link: through the host' plan || fail "the plan: $(cat plan)"
 curl -sf "$url/metrics" >metrics
@@ -160,12 +165,13 @@ if [ -n "${FAULT_CARD:-}" ] && env "${faults[@]}" "$CHIMERE" --version >/dev/nul
     jq -n '{messages: [{role: "user", content: "Count."}], temperature: 0, max_tokens: 100}' >count.json
     for _ in $(seq 20); do # the other card may answer in the same moment
         printf '\x00\x22\xe2\x33\x0e\x00\x00\x00' | dd of=fault conv=notrunc status=none # 61 s
-        status=$(curl -s -o lost -w '%{http_code}' "$url/v1/chat/completions" -d @count.json)
+        # readiness is asked for by the same program: a second later the server starts again
+        read -r status ready < <(curl -s -o lost -w '%{http_code} ' "$url/v1/chat/completions" -d @count.json \
+            --next -s -o health -w '%{http_code}\n' "$url/health/ready")
         [ "$status" = 200 ] || break
     done
     [ "$status" != 200 ] || fail "an answer without a card: $(cat lost)"
     grep -q 'card [12] of 2 did not answer within 60 s' lost || fail "no reason: $status $(cat lost)"
-    ready=$(curl -s -o health -w '%{http_code}' "$url/health/ready")
     [ "$ready" = 503 ] || fail "ready without a card: $ready $(cat health)"
     starts_again
     grep -q 'a card is lost: the server starts again in 1 s' plan || fail "$(cat plan)"
@@ -204,7 +210,7 @@ stop
 # the last
 "$CHIMERE" serve --restarted 1:0 --port 0 -q --no-odo -t 1 --name 'two "words" \' --gpus 9 >line 2>plan &
 pid=$!
-for _ in $(seq 100); do
+for _ in $(seq 1200); do
     grep -q 'the next attempt is in 4 s' plan && break
     sleep 0.1
 done
