@@ -104,19 +104,16 @@ printf 'secret-admin root admin\nsecret-carol carol\n' >keys
 refuses 1 "an administrator's key is needed" "$CHIMERE" drain --url "$url"
 refuses 1 'got 403' "$CHIMERE" drain --url "$url" --url-key secret-carol
 refuses 1 '--url names the server' "$CHIMERE" drain --url http://127.0.0.1:1
-curl -sS -m 120 -o answer -H "Authorization: Bearer secret-carol" "$url/v1/completions" \
-    -d '{"prompt":"One, two,","max_tokens":300,"ignore_eos":true}' &
+curl -sSN -m 300 -o answer -H "Authorization: Bearer secret-carol" "$url/v1/completions" \
+    -d '{"prompt":"One, two,","max_tokens":450,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}}' &
 asked=$!
-for _ in $(seq 200); do
-    curl -sS -m 60 -H "Authorization: Bearer secret-admin" "$url/metrics" |
-        grep -q '^chimere_active[^ ]* 1$\|^chimere_requests_active[^ ]* 1$\|_active{[^ ]*} 1$' && break || sleep 0.02
-done
+for _ in $(seq 2400); do [ -s answer ] && break || sleep 0.05; done # it has begun
 "$CHIMERE" drain --url "$url" --api-key keys || fail "drain"
 wait $asked || fail "the answer that had begun was lost"
-grep -q '"completion_tokens":300' answer || fail "the answer is cut: $(cat answer)"
-[ "$(curl -sS -m 60 -o body -w '%{http_code}' "$url/health/ready")" = 503 ] || fail "ready although drained"
+grep -q '"completion_tokens":450' answer || fail "the answer is cut: $(cat answer)"
+[ "$(curl -sS -m 300 -o body -w '%{http_code}' "$url/health/ready")" = 503 ] || fail "ready although drained"
 "$CHIMERE" drain --url "$url" --api-key keys --undo || fail "undo"
-[ "$(curl -sS -m 60 -o body -w '%{http_code}' "$url/health/ready")" = 200 ] || fail "not ready: $(cat body)"
+[ "$(curl -sS -m 300 -o body -w '%{http_code}' "$url/health/ready")" = 200 ] || fail "not ready: $(cat body)"
 printf 'secret-carol carol\n' >others
 refuses 1 'no key has the word admin' "$CHIMERE" drain --url "$url" --api-key others
 kill "$pid"
