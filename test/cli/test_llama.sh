@@ -165,7 +165,7 @@ stop_server() {
 server=$!
 started
 content() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["choices"][0]["message"]["content"])' "$1"; }
-ask() { curl -s -m 90 "$url/v1/chat/completions" -d "$1"; }
+ask() { curl -s -m 300 "$url/v1/chat/completions" -d "$1"; }
 schema='{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object","properties":{"city":{"enum":["Paris","Rome"]}},"required":["city"],"additionalProperties":false}}}'
 ask '{"messages":[{"role":"user","content":"Capital of France?"}],"temperature":0,"max_tokens":40,"response_format":'"$schema"'}' >answer
 python3 - <<'P' || fail "schema: $(cat answer)"
@@ -191,7 +191,7 @@ printf 'The capital of France is Paris.' >sentence
     --embedding-model "$smol" >said 2>log &
 server=$!
 started
-curl -s -m 90 "$url/v1/embeddings" -d '{"input":"The capital of France is Paris.","model":"smollm2-135m-instruct-q4_1"}' >answer
+curl -s -m 300 "$url/v1/embeddings" -d '{"input":"The capital of France is Paris.","model":"smollm2-135m-instruct-q4_1"}' >answer
 python3 - <<'P' || fail "embeddings: $(head -c 300 answer)"
 import json
 import math
@@ -212,12 +212,14 @@ end_workers() { # SIGNAL: to the processes that the server has started
     cat /proc/"$server"/task/*/children | tr ' ' '\n' | while read -r pid; do kill "-$1" "$pid"; done
 }
 for signal in ABRT KILL; do
-    ask '{"messages":[{"role":"user","content":"Tell a long story about the sea."}],"max_tokens":180,"ignore_eos":true}' >story &
+    curl -sN -m 300 "$url/v1/chat/completions" -o story \
+        -d '{"messages":[{"role":"user","content":"Tell a long story about the sea."}],"max_tokens":180,"ignore_eos":true,"stream":true}' &
     asked[0]=$!
-    sleep 1
+    for _ in $(seq 2400); do grep -qs '"content":"[^"]' story && break || sleep 0.05; done # it has begun
     end_workers $signal
     wait "${asked[0]}" || true
     grep -q "libllama's process was ended by signal" story || fail "after $signal: $(cat story)"
+    rm story
     ask "$short" >after
     [ "$(content before)" = "$(content after)" ] || fail "after $signal: $(cat after)"
 done
