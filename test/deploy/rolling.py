@@ -25,7 +25,7 @@ def point(text):
 
 async def exchange(port, method, path, body=b"", session="", deadline=60):
     """One request on a connection of its own: status, headers, body. A body that ends early raises."""
-    reader, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), 5)
+    reader, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), 60)
     try:
         head = "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: %d\r\n" % (method, path, len(body))
         writer.write((head + ("x-session-id: %s\r\n" % session if session else "") + "\r\n").encode() + body)
@@ -77,7 +77,7 @@ class Replica:
         """The readiness probe, which alone decides whether requests are sent here."""
         while True:
             try:
-                status, _, _ = await exchange(self.port, "GET", "/health/ready", deadline=2)
+                status, _, _ = await exchange(self.port, "GET", "/health/ready", deadline=10)
                 self.ready = status == 200
             except (OSError, asyncio.TimeoutError, ConnectionError):
                 self.ready = False
@@ -122,7 +122,7 @@ class Gateway:
         return fits + [i for i in seen if i not in fits]
 
     async def ask(self, session, body):
-        for _ in range(200):
+        for _ in range(2400):
             for i in self.order(session):
                 r = self.replicas[i]
                 r.n_open += 1
