@@ -30,7 +30,7 @@ const refused = (...args) => new Promise((resolve) => {
     const child = spawn(process.env.CHIMERE, ["serve", "-m", "nano", "--port", "0", "-q", "--no-odo", ...args]);
     let text = "";
     child.stderr.on("data", (d) => text += d);
-    child.on("exit", (code) => resolve(`${code} ${text}`));
+    child.on("close", (code) => resolve(`${code} ${text}`)); // once all of its output is there
 });
 
 test("several addresses and a Unix socket", async () => {

@@ -16,16 +16,17 @@ export async function start(options) {
         { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...own, ...env } });
     let text = "";
     const url = await new Promise((resolve, reject) => {
-        const read = (data) => {
+        let first = ""; // of standard output alone: a warning may name another address
+        child.stdout.on("data", (data) => {
             text += data;
-            const m = /(https?:\/\/[^ ]+)/.exec(text);
+            first += data;
+            const m = /(https?:\/\/[^ ]+) /.exec(first);
             if (m) resolve(m[1]);
-        };
-        child.stdout.on("data", read);
-        child.stderr.on("data", read);
-        child.on("exit", (code) => reject(new Error(`serve ended with ${code}: ${text}`)));
+        });
+        child.stderr.on("data", (data) => (text += data));
+        child.on("close", (code) => reject(new Error(`serve ended with ${code}: ${text}`)));
     });
-    const ended = new Promise((resolve) => child.on("exit", resolve));
+    const ended = new Promise((resolve) => child.on("close", resolve)); // once all of its output is there
     return { url, folder, said: () => text, async stop() {
         child.kill("SIGTERM");
         const code = await ended;
