@@ -6,7 +6,7 @@ import { after, before, test } from "node:test";
 import { key, serve } from "./serve.mjs";
 
 let server;
-before(async () => { server = await serve("--no-odo", "--alias", "*"); });
+before(async () => { server = await serve("--no-odo", "--alias", "*", "--seed", "1"); });
 after(async () => assert.equal(await server.stop(), 0));
 
 const recorded = (name) => JSON.parse(readFileSync(new URL(`recorded/${name}.json`, import.meta.url)));

@@ -7,7 +7,7 @@ import { calculator, key, person, question, serve, toolQuestion } from "./serve.
 
 const nano = join(dirname(process.env.CHIMERE), "chimere-nano.gguf");
 let server;
-before(async () => { server = await serve("--no-odo", "--ctx", "1024", "--embedding-model", nano); });
+before(async () => { server = await serve("--no-odo", "--ctx", "1024", "--embedding-model", nano, "--seed", "1"); });
 after(async () => assert.equal(await server.stop(), 0));
 
 const headers = { authorization: `Bearer ${key}` };

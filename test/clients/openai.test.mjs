@@ -8,7 +8,7 @@ import { calculate, calculator, key, person, question, serve, toolQuestion } fro
 let server, client;
 const model = "chimere-nano";
 before(async () => {
-    server = await serve();
+    server = await serve("--seed", "1");
     client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: key, maxRetries: 0 });
 });
 after(async () => assert.equal(await server.stop(), 0));

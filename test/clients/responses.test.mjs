@@ -10,7 +10,7 @@ import { key, question, serve } from "./serve.mjs";
 let server, client;
 const model = "chimere-nano";
 before(async () => {
-    server = await serve("--no-odo", "--ctx", "1024");
+    server = await serve("--no-odo", "--ctx", "1024", "--seed", "1");
     client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: key, maxRetries: 0 });
 });
 after(async () => assert.equal(await server.stop(), 0));

@@ -17,8 +17,8 @@ before(async () => {
         res.end(JSON.stringify({ results: pages }));
     });
     await new Promise((done) => engine.listen(0, "127.0.0.1", done));
-    server = await serve("--searxng", `http://127.0.0.1:${engine.address().port}`);
-    bare = await serve();
+    server = await serve("--searxng", `http://127.0.0.1:${engine.address().port}`, "--seed", "1");
+    bare = await serve("--seed", "1");
     openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: key, maxRetries: 0 });
     anthropic = new Anthropic({ baseURL: server.url, apiKey: key, maxRetries: 0 });
 });
