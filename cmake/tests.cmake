@@ -217,7 +217,7 @@ file(GLOB studio_tests CONFIGURE_DEPENDS test/studio/*.test.mjs)
 foreach(source ${studio_tests})
   get_filename_component(name ${source} NAME_WE)
   add_test(NAME ${suite}studio.${name} COMMAND bash ${CMAKE_SOURCE_DIR}/test/studio/run.sh ${source})
-  set_tests_properties(${suite}studio.${name} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS studio ENVIRONMENT
+  set_tests_properties(${suite}studio.${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 LABELS studio ENVIRONMENT
     "CHIMERE=$<TARGET_FILE:chimere>;ARTEFACTS=${CMAKE_BINARY_DIR}/studio")
 endforeach()
 set_tests_properties(${suite}studio.speed PROPERTIES RUN_SERIAL ON)

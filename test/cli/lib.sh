@@ -36,6 +36,7 @@ start_server() {
         sleep 0.2
     done
     url=$(sed -n 's/.*listens on \(http[^ ]*\) .*/\1/p' out)
+    [ -n "$url" ] || fail "the server does not start: $(cat said)"
 }
 stop_server() {
     [ -z "$server" ] || kill -TERM "$server" 2>/dev/null || true

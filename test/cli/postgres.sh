@@ -21,7 +21,7 @@ else
     mkdir db
 fi
 cluster() { # start | stop | ...
-    (cd / && "${as[@]}" "$bin/pg_ctl" -D "$work/db/data" -w "$@" >"$work/pg_ctl.log" 2>&1) || fail "pg_ctl $*: $(cat "$work/pg_ctl.log")"
+    (cd / && "${as[@]}" "$bin/pg_ctl" -D "$work/db/data" -w -t 300 "$@" >"$work/pg_ctl.log" 2>&1) || fail "pg_ctl $*: $(cat "$work/pg_ctl.log")"
 }
 pids=()
 trap 'kill "${pids[@]}" 2>/dev/null || true; cluster stop -m immediate || true; wait; rm -rf "$work"' EXIT

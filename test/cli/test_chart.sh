@@ -14,10 +14,10 @@ export HOME=$work PYTHONDONTWRITEBYTECODE=1
 "$CHIMERE" serve --port 0 -q -m nano --ctx 256 --metrics-compat vllm >served 2>log &
 pid=$!
 trap 'kill $pid 2>/dev/null || true; wait; rm -rf "$work"' EXIT
-for _ in $(seq 400); do grep -q 'http://' served && break || sleep 0.05; done
+for _ in $(seq 2400); do grep -q 'http://' served && break || sleep 0.05; done
 url=$(grep -om1 'http://[^ ]*' served | head -1)
 [ -n "$url" ] || fail "the server does not start: $(cat log)"
-curl -sf -m 60 "$url/metrics" >metrics || fail "no metrics"
+curl -sf -m 300 "$url/metrics" >metrics || fail "no metrics"
 "$venv/python" "$SOURCE_DIR/test/deploy/chart.py" "$SOURCE_DIR/deploy/helm/chimere" --metrics metrics \
     --chimere "$CHIMERE" --kubectl "$venv/kubectl" >said 2>err || fail "$(cat err said)"
 grep -q ', 0 failures$' said || fail "$(cat said)"

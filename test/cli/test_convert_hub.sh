@@ -20,7 +20,7 @@ echo '{}' >hub/gguf/only/config.json
 
 # Its standard input is ours: it ends when this script does.
 exec 9> >(exec node "$SOURCE_DIR/test/net/standin.mjs" hub >port)
-for _ in $(seq 200); do [ -s port ] || sleep 0.05; done
+for _ in $(seq 2400); do [ -s port ] || sleep 0.05; done
 url=http://127.0.0.1:$(cut -d' ' -f1 port)
 export CHIMERE_HF_ENDPOINT=$url CHIMERE_MODELS_DIR=$work/models
 

@@ -20,7 +20,7 @@ cp "$(dirname "$CHIMERE")/chimere-nano.gguf" hub/tiny/model/Tiny-Q8_0.gguf
 exec 9> >(exec node "$SOURCE_DIR/test/net/standin.mjs" hub >port)
 pids+=($!)
 cp -r "$SOURCE_DIR/deploy" deploy
-for _ in $(seq 600); do [ -s port ] || sleep 0.05; done
+for _ in $(seq 2400); do [ -s port ] || sleep 0.05; done
 CHIMERE_HF_ENDPOINT=http://127.0.0.1:$(cut -d' ' -f1 port)
 export CHIMERE_HF_ENDPOINT
 
@@ -49,13 +49,13 @@ serves() {
     eval "exec \"\$CHIMERE\" ${words#chimere } --port 0 -q" >out 2>err 9>&- &
     server=$!
     pids+=("$server")
-    for _ in $(seq 600); do
+    for _ in $(seq 1200); do
         ! grep -q 'listens on' out || break
         kill -0 "$server" || fail "$page.md: '$1': $(cat err)"
         sleep 0.1
     done
     url=$(sed -n 's/.*listens on \(http[^ ]*\) .*/\1/p' out)
-    said=$(eval "${ask//http:\/\/127.0.0.1:8081/$url} -sS -m 60")
+    said=$(eval "${ask//http:\/\/127.0.0.1:8081/$url} -sS -m 300")
     grep -q '"role":"assistant","content":"[^"]' <<<"$said" || fail "$page.md: '$1' answers $said"
     kill -TERM "$server"
     wait "$server" || fail "$page.md: '$1' ends with $?: $(cat err)"

@@ -12,7 +12,7 @@ start() {
     : >served
     "$CHIMERE" "$@" >served 2>log &
     pid=$!
-    for _ in $(seq 400); do grep -q 'http://' served && break || sleep 0.05; done
+    for _ in $(seq 2400); do grep -q 'http://' served && break || sleep 0.05; done
     url=$(grep -om1 'http://[^ ]*' served | head -1); [ -n "$url" ] || fail "no server: $(cat log)"
 }
 stop() {
@@ -109,7 +109,7 @@ server.listen(0, '127.0.0.1', () => console.log(server.address().port));
 process.stdin.on('end', () => process.exit()).resume();
 END
 exec 9> >(exec node backend.mjs >port)
-for _ in $(seq 400); do [ -s port ] || sleep 0.05; done
+for _ in $(seq 2400); do [ -s port ] || sleep 0.05; done
 start odo --backend "http://127.0.0.1:$(cat port)" --port 0 --db hostile.db
 for mode in FLOOD LINE CALLS CUT TYPES; do
     status=$(curl -sS -m 120 -o body -w '%{http_code}' "$url/v1/chat/completions" -d "${chat/Hi/$mode}")
@@ -125,7 +125,7 @@ chmod 644 keys
 : >served
 (ulimit -n 200 && exec "$CHIMERE" serve --port 0 -q --ctx 256 --no-odo --api-key keys >served 2>log) &
 pid=$!
-for _ in $(seq 400); do grep -q 'http://' served && break || sleep 0.05; done
+for _ in $(seq 2400); do grep -q 'http://' served && break || sleep 0.05; done
 grep -q '200 file descriptors are allowed' log || fail "descriptors: $(cat log)"
 grep -q 'keys: others on this machine may read it (mode 644)' log || fail "modes: $(cat log)"
 stop

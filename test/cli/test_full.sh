@@ -117,7 +117,7 @@ done
 mkdir -p hub/tiny/model
 cp m.gguf hub/tiny/model/Tiny-Q8_0.gguf
 exec 9> >(exec node "$SOURCE_DIR/test/net/standin.mjs" hub >port)
-for _ in $(seq 400); do [ -s port ] || sleep 0.05; done
+for _ in $(seq 2400); do [ -s port ] || sleep 0.05; done
 CHIMERE_HF_ENDPOINT=http://127.0.0.1:$(cut -d' ' -f1 port)
 export CHIMERE_HF_ENDPOINT CHIMERE_MODELS_DIR=$work/models
 got=models/tiny/model/Tiny-Q8_0.gguf
@@ -138,7 +138,7 @@ serve() { # N
     LD_PRELOAD=$FAULT_FULL FAULT_NTH=$1 FAULT_ERRNO=$2 FAULT_COUNT=$work/count \
         "$CHIMERE" serve -m "$nano" --port 0 -q --ctx 2048 --state-dir kept --prompt-cache 1M >served 2>log &
     pid=$!
-    for _ in $(seq 1200); do
+    for _ in $(seq 2400); do
         grep -q 'http://' served && break
         kill -0 $pid 2>/dev/null || break
         sleep 0.05

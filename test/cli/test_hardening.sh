@@ -80,9 +80,9 @@ stop() {
 }
 chat='{"messages":[{"role":"user","content":"Hi"}],"max_tokens":4}'
 traced plain
-curl -sS -m 60 -o body "$url/v1/chat/completions" -d "$chat"
+curl -sS -m 300 -o body "$url/v1/chat/completions" -d "$chat"
 grep -q '"choices"' body || fail "chat: $(cat body log)"
-curl -sS -m 60 -o body "$url/v1/chat/completions" -d "${chat%\}},\"stream\":true}"
+curl -sS -m 300 -o body "$url/v1/chat/completions" -d "${chat%\}},\"stream\":true}"
 grep -q 'DONE' body || fail "stream: $(cat body log)"
 stop
 [ "$(grep -c . plain)" -gt 1000 ] || fail "nothing was traced"
@@ -93,9 +93,9 @@ done
 
 traced coded --run-code
 json='content-type: application/json'
-curl -sS -m 60 -D head -o body -H "$json" "$url/mcp" -d '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}'
+curl -sS -m 300 -D head -o body -H "$json" "$url/mcp" -d '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}'
 session=$(sed -n 's/^[Mm]cp-[Ss]ession-[Ii]d: *\([^\r]*\).*/\1/p' head)
-curl -sS -m 60 -o body -H "$json" -H "Mcp-Session-Id: $session" "$url/mcp" \
+curl -sS -m 300 -o body -H "$json" -H "Mcp-Session-Id: $session" "$url/mcp" \
     -d '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run_code","arguments":{"language":"shell","code":"echo $((6*7)) | cat"}}}'
 stop
 if grep -q 42 body; then

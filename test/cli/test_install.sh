@@ -80,7 +80,7 @@ mkfifo keys
 ./serve "$nano" <keys >served &
 pid=$!
 exec 8>keys
-for _ in $(seq 200); do grep -q http served && break || sleep 0.05; done
+for _ in $(seq 2400); do grep -q http served && break || sleep 0.05; done
 url=$(sed -n 's#^\(http://[^ ]*\) .*#\1#p' served)
 curl -sf "$url/models" | grep '"id"' >/dev/null || fail "the server does not answer: $(cat served)"
 echo >&8

@@ -11,7 +11,7 @@ start() {
     : >served
     "$CHIMERE" serve --port 0 -q --ctx 256 --no-odo --state-dir kept "$@" >served 2>log &
     pid=$!
-    for _ in $(seq 400); do grep -q 'http://' served && break || sleep 0.05; done
+    for _ in $(seq 2400); do grep -q 'http://' served && break || sleep 0.05; done
     url=$(grep -om1 'http://[^ ]*' served | head -1); [ -n "$url" ] || fail "the server does not start: $(cat log)"
 }
 stop() {
@@ -19,11 +19,11 @@ stop() {
     wait "$pid" || true
     pid=
 }
-status() { curl -sS -m 60 -D head -o body -w '%{http_code}' ${1:+-H "Authorization: Bearer $1"} "$url/v1/models"; }
+status() { curl -sS -m 300 -D head -o body -w '%{http_code}' ${1:+-H "Authorization: Bearer $1"} "$url/v1/models"; }
 # turns STATUS [KEY]: the server runs on; what changes holds within a second, here within many.
 turns() {
     local got i
-    for i in $(seq 200); do
+    for i in $(seq 1200); do
         got=$(status "${2:-}")
         [ "$got" != "$1" ] || return 0
         sleep 0.1
@@ -48,7 +48,7 @@ grep -qi '^retry-after: [0-9]' head || fail "no Retry-After: $(cat head)"
 # limits of a key that is in use
 key limit bob --per-minute 0
 turns 200 "$bob"
-ask() { curl -sS -m 60 -o body -w '%{http_code}' -H "x-api-key: $1" "$url/v1/completions" -d '{"prompt":"One, two,","max_tokens":30,"ignore_eos":true}'; }
+ask() { curl -sS -m 300 -o body -w '%{http_code}' -H "x-api-key: $1" "$url/v1/completions" -d '{"prompt":"One, two,","max_tokens":30,"ignore_eos":true}'; }
 [ "$(ask "$bob")" = 200 ] || fail "$(cat body)"
 [ "$(ask "$bob")" = 429 ] || fail "more tokens than its key may use: $(cat body)"
 grep -q 'tokens per day' body || fail "$(cat body)"
@@ -58,7 +58,7 @@ grep -Eq '^bob +valid .* 7 +0 +30 +3[0-9]$' listed || fail "list: $(cat listed)"
 grep -Eq '^alice +valid .* - +0 +0 +0 ' listed || fail "list: $(cat listed)"
 [ -z "$(grep -rlF -e "$alice" -e "$bob" kept served log)" ] || fail "a secret was written down"
 # roles
-metrics() { curl -sS -m 60 -o body -w '%{http_code}' -H "x-api-key: $1" "$url/metrics"; }
+metrics() { curl -sS -m 300 -o body -w '%{http_code}' -H "x-api-key: $1" "$url/metrics"; }
 root=$(key add root --role admin)
 turns 200 "$root"
 [ "$(metrics "$root")" = 200 ] || fail "an administrator's key: $(cat body)"

@@ -28,7 +28,7 @@ ask() {
 # rate SCORE: the row is written a moment after the answer
 rate() {
     for ((i = 0; i < 600; i++)); do
-        curl -s -m 60 "$url/v1/feedback" -d "{\"answer\":\"$id\",\"score\":$1}" >rated
+        curl -s -m 300 "$url/v1/feedback" -d "{\"answer\":\"$id\",\"score\":$1}" >rated
         ! grep -q '"object":"feedback"' rated || return 0
         sleep 0.2
     done

@@ -43,7 +43,7 @@ start_server --db day.db --no-odo --night --night-dir nights --night-items 1
 with=$(prompt_tokens "$similar") unlike=$(prompt_tokens "$other") with_own=$(prompt_tokens "$own")
 night rollback 0 >/dev/null
 # a rollback reaches the server within a second or so
-for ((i = 0; i < 300; i++)); do
+for ((i = 0; i < 600; i++)); do
     without=$(prompt_tokens "$similar")
     [ "$without" = "$with" ] || break
     sleep 0.2

@@ -21,7 +21,7 @@ rows() { python3 -c 'import sqlite3; print(sqlite3.connect("day.db").execute("SE
 # rate KEY ID SCORE: the row is written a moment after the answer
 rate() {
     for ((i = 0; i < 600; i++)); do
-        curl -s -m 60 "$url/v1/feedback" ${1:+-H "Authorization: Bearer $1"} -d "{\"answer\":\"$2\",\"score\":$3}" >rated
+        curl -s -m 300 "$url/v1/feedback" ${1:+-H "Authorization: Bearer $1"} -d "{\"answer\":\"$2\",\"score\":$3}" >rated
         ! grep -q '"object":"feedback"' rated || return 0
         sleep 0.2
     done
@@ -49,7 +49,7 @@ first=$(ask secret-of-ann "$(user 'Who are you? Write to ann.lee@example.org abo
 rate secret-of-ann "$first" 5
 second=$(ask secret-of-ann "$(user 'Explain in one sentence why the sky is blue.'),\"stream\":true,\"stop\":[\" \"]")
 rate secret-of-ann "$second" 1
-curl -sf -m 60 -H 'Authorization: Bearer secret-of-ann' "$url/v1/feedback" -d "{\"answer\":\"$second\",\"correction\":\"Air scatters blue light, says ann.lee@example.org.\"}" >corrected ||
+curl -sf -m 300 -H 'Authorization: Bearer secret-of-ann' "$url/v1/feedback" -d "{\"answer\":\"$second\",\"correction\":\"Air scatters blue light, says ann.lee@example.org.\"}" >corrected ||
     fail "correction: $(cat corrected)"
 stop_server
 python3 - "$first" "$second" <<'PY'

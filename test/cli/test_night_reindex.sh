@@ -50,7 +50,7 @@ grep -q '4 files looked at, 0 read again, 0 new, 0 forgotten' ran || fail "twice
 # a file that the owner removes from the index stays away, until it is indexed by name
 where=$(python3 -c 'import os; print(os.path.realpath("papers/new/e.txt"))')
 start_server --db day.db
-curl -sf -m 60 -G -X DELETE "$url/chimere/v1/documents" --data-urlencode "name=$where" >/dev/null || fail "remove: $(cat said)"
+curl -sf -m 300 -G -X DELETE "$url/chimere/v1/documents" --data-urlencode "name=$where" >/dev/null || fail "remove: $(cat said)"
 stop_server
 night "${run[@]}" >ran
 grep -q '0 read again, 0 new, 0 forgotten' ran || fail "a removed file came back: $(cat ran)"

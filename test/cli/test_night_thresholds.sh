@@ -55,7 +55,7 @@ mode() {
         python3 -c 'import json, sys; print(json.load(sys.stdin)["mode"])'
 }
 wait_for_mode() {
-    for ((i = 0; i < 300; i++)); do
+    for ((i = 0; i < 600; i++)); do
         [ "$(mode)" != "$1" ] || return 0
         sleep 0.2
     done

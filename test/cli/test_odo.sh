@@ -262,7 +262,7 @@ curl -sSi "$url/v1/chat/completions" -H 'content-type: application/json' \
     -d '{"model":"odo:judged","max_tokens":20,"messages":[{"role":"user","content":"Say hello."}]}' >out
 answer=$(sed -n 's/^[Xx]-[Oo]do-[Aa]nswer: *\([^[:space:]]*\).*/\1/p' out)
 [ -n "$answer" ] || fail "no X-Odo-Answer: $(cat out)"
-for _ in $(seq 300); do code=$(feedback "{\"answer\":\"$answer\",\"score\":2,\"comment\":\"too short\"}"); [ "$code" = 404 ] || break; sleep 0.1; done
+for _ in $(seq 1200); do code=$(feedback "{\"answer\":\"$answer\",\"score\":2,\"comment\":\"too short\"}"); [ "$code" = 404 ] || break; sleep 0.1; done
 [ "${code%?}" = 20 ] || fail "feedback: $code $(cat out)"
 [ "$(feedback "{\"answer\":\"$answer\",\"score\":6}")" = 400 ] || fail "feedback beyond 5: $(cat out)"
 expect 'whole number of 1 to 5' out

@@ -73,13 +73,13 @@ start() {
     # a session of its own: not the terminal's SIGHUP
     setsid "$CHIMERE" serve --config config.yaml -q --ctx 512 --no-odo --verbose "$@" >served 2>log </dev/null &
     pid=$!
-    for _ in $(seq 400); do grep -q 'http://' served && break || sleep 0.05; done
+    for _ in $(seq 2400); do grep -q 'http://' served && break || sleep 0.05; done
     url=$(grep -om1 'http://[^ ]*' served | head -1); [ -n "$url" ] || fail "the server does not start: $(cat log)"
 }
-status() { curl -sS -m 60 -o body -w '%{http_code}' -H "Authorization: Bearer $1" "$url/v1/models"; }
+status() { curl -sS -m 300 -o body -w '%{http_code}' -H "Authorization: Bearer $1" "$url/v1/models"; }
 hup() { # TEXT: what the log must then have
     kill -HUP "$pid"
-    for _ in $(seq 200); do grep -qF -- "$1" log && return || sleep 0.05; done
+    for _ in $(seq 2400); do grep -qF -- "$1" log && return || sleep 0.05; done
     fail "expected '$1' in the log: $(cat log)"
 }
 start

@@ -4,7 +4,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-server=$(find "$SOURCE_DIR/.venv-deploy/" -type d -path '*/pgserver/pginstall' 2>/dev/null | head -1)
+server=$(find "$SOURCE_DIR/.venv-deploy/" -type d -path '*/pgserver/pginstall' -print -quit 2>/dev/null || true)
 [ -n "$server" ] || {
     echo "skip: pgvector: no pgserver; script/setup --test installs it"
     exit 77

@@ -34,11 +34,11 @@ refuses 1 'schema version: expected at most' "$CHIMERE" serve -q -m nano --port 
 newer 'DELETE FROM chimere_schema WHERE version = 1000'
 
 # ---- two leaders: while one learns, the other says who does ----
-holds='SELECT pg_advisory_lock(4849996, hashtext(CAST(current_schema() AS TEXT))), pg_sleep(60)'
+holds='SELECT pg_advisory_lock(4849996, hashtext(CAST(current_schema() AS TEXT))), pg_sleep(600)'
 PGAPPNAME='chimere elsewhere:1/1' "$bin/psql" -q "$url" -c "$holds" >/dev/null 2>&1 &
 holder=$!
 held() { "$bin/psql" -Atc "SELECT count(*) FROM pg_locks WHERE classid = 4849996 AND granted" "$url"; }
-for _ in $(seq 100); do [ "$(held)" = 1 ] && break || sleep 0.1; done
+for _ in $(seq 1200); do [ "$(held)" = 1 ] && break || sleep 0.1; done
 refuses 1 'chimere elsewhere:1/1 leads the nights of this store' "$CHIMERE" night run -q -m nano --db "$url" --night-dir nights -n 1
 [ -z "$(ls nights/nights)" ] || fail "a night without the lead left a record"
 kill "$holder"
@@ -52,13 +52,13 @@ refuses 2 'expected an empty store' "$CHIMERE" store copy kept/chimere.db "$url"
 start() { # N
     "$CHIMERE" serve -q -m nano --port 0 --ctx 512 --store "$url" --no-odo --state-dir "state$1" --verbose >"served$1" 2>"log$1" &
     pids+=($!)
-    for _ in $(seq 400); do grep -q http:// "served$1" && break || sleep 0.05; done
+    for _ in $(seq 2400); do grep -q http:// "served$1" && break || sleep 0.05; done
     grep -om1 'http://[0-9.:]*' "served$1" | head -1 || fail "server $1 does not start: $(cat "log$1")"
 }
 start 1 >url1
 start 2 >url2
 one=$(cat url1) two=$(cat url2)
-ask() { curl -sS -m 60 -o body -w '%{http_code}' -H "Authorization: Bearer $2" "$1/v1/completions" -d '{"prompt":"One, two,","max_tokens":4}'; }
+ask() { curl -sS -m 300 -o body -w '%{http_code}' -H "Authorization: Bearer $2" "$1/v1/completions" -d '{"prompt":"One, two,","max_tokens":4}'; }
 [ "$(ask "$one" "$alice")" = 200 ] || fail "a copied key is refused: $(cat body)"
 [ "$(ask "$two" "$alice")" = 200 ] || fail "a copied key is refused by the other: $(cat body)"
 bob=$("$CHIMERE" key add bob --store "$url" 2>/dev/null)
@@ -68,9 +68,9 @@ for server in "$one" "$two"; do # by a notification, within a second
 done
 
 # ---- the database goes away and comes back ----
-ready() { curl -sS -m 60 -o body -w '%{http_code}' "$1/health/ready"; }
+ready() { curl -sS -m 300 -o body -w '%{http_code}' "$1/health/ready"; }
 becomes() { # STATUS URL
-    for _ in $(seq 150); do [ "$(ready "$2")" = "$1" ] && return || sleep 0.1; done
+    for _ in $(seq 1200); do [ "$(ready "$2")" = "$1" ] && return || sleep 0.1; done
     fail "expected $1 of $2/health/ready: $(cat body)"
 }
 cluster stop -m immediate
@@ -103,7 +103,7 @@ if mount -t tmpfs -o "size=32m,mode=700,uid=$(stat -c %u db)" tmpfs small 2>err;
     dd if=/dev/zero of=small/filler bs=64k status=none 2>err && fail "32 MiB are not full"
     asked=0
     for _ in $(seq 300); do
-        [ "$(curl -sS -m 60 -o body -w '%{http_code}' "$three/v1/completions" -d '{"prompt":"x","max_tokens":1}')" = 200 ] ||
+        [ "$(curl -sS -m 300 -o body -w '%{http_code}' "$three/v1/completions" -d '{"prompt":"x","max_tokens":1}')" = 200 ] ||
             fail "answers need room in the database: $(cat body)"
         asked=$((asked + 1))
         [ "$(ready "$three")" = 200 ] || break

@@ -47,13 +47,13 @@ END
 # a client that leaves stops the search, and another can begin; the process is gone
 curl -sN "$url/chimere/v1/ramp" -d '{"model": "large", "out": "late", "bpw": 5}' >answer 2>/dev/null &
 client=$!
-for ((i = 0; i < 300; i++)); do
+for ((i = 0; i < 600; i++)); do
     ! grep -q step answer || break
     sleep 0.2
 done
 ramp '{"model": "large", "out": "other", "bpw": 5}' | grep 'another one' >/dev/null || fail "two at once"
 kill "$client"
-for ((i = 0; i < 300; i++)); do
+for ((i = 0; i < 600; i++)); do
     pgrep -P "$server" >/dev/null || break
     sleep 0.2
 done

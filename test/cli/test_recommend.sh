@@ -51,5 +51,5 @@ server=$!
 trap 'kill $server 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 for _ in $(seq 1200); do grep -q http:// server.log && break || sleep 0.1; done
 url=$(sed -n 's/.*\(http:[^ ]*\).*/\1/p' server.log | head -n 1)
-python3 -c 'import sys, urllib.request as u; open("route.json", "wb").write(u.urlopen(sys.argv[1] + "/chimere/v1/recommend", timeout=60).read())' "$url"
+python3 -c 'import sys, urllib.request as u; open("route.json", "wb").write(u.urlopen(sys.argv[1] + "/chimere/v1/recommend", timeout=300).read())' "$url"
 [ "$(python3 read.py route.json)" = 0 ] || fail "the route"

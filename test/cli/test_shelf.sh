@@ -25,7 +25,7 @@ def call(who, method, path, body=None, **query):
     data = body.encode() if isinstance(body, str) else json.dumps(body).encode() if body is not None else None
     head = {"Authorization": "Bearer " + who[0], "Content-Type": "application/json", "X-User": who[1]}
     try:
-        with urllib.request.urlopen(urllib.request.Request(at, data, head, method=method), timeout=60) as r:
+        with urllib.request.urlopen(urllib.request.Request(at, data, head, method=method), timeout=300) as r:
             return r.status, json.loads(r.read())
     except urllib.error.HTTPError as e:
         return e.code, json.loads(e.read())
@@ -56,9 +56,9 @@ def tool(who):
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "documents", "arguments": {"query": "password of the vault"}}}
     at = urllib.request.Request(url + "/mcp", json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}).encode(),
                                 {"Authorization": "Bearer " + who[0], "Content-Type": "application/json", "X-User": who[1]})
-    session = urllib.request.urlopen(at, timeout=60).headers["Mcp-Session-Id"]
+    session = urllib.request.urlopen(at, timeout=300).headers["Mcp-Session-Id"]
     at = urllib.request.Request(url + "/mcp", json.dumps(body).encode(), {**at.headers, "Mcp-Session-Id": session})
-    text = urllib.request.urlopen(at, timeout=60).read().decode()
+    text = urllib.request.urlopen(at, timeout=300).read().decode()
     return sorted(n for n in ("shared.md", "alice.md", "ann.md", "bob.md", "talk.md") if n in text)
 
 

@@ -12,7 +12,7 @@ start() {
     : >served
     "$CHIMERE" serve --port 0 -q --state-dir kept >served 2>log &
     pid=$!
-    for _ in $(seq 400); do grep -q 'http://' served && break || sleep 0.05; done
+    for _ in $(seq 2400); do grep -q 'http://' served && break || sleep 0.05; done
     url=$(grep -om1 'http://[^ ]*' served | head -1); [ -n "$url" ] || fail "the server does not start: $(cat log)"
 }
 stop() {
@@ -27,7 +27,7 @@ ask() {
         messages+=',{"role":"user","content":"Tell me about number '$i', its divisors, its neighbours, the year of that name, and whether it is prime. Then add it to the numbers before it, and say how far they have come. Take your time and be exact."}'
         [ "$i" = "$1" ] || messages+=',{"role":"assistant","content":"The number '$i' is a fine number."}'
     done
-    curl -sS -m 60 "$url/v1/chat/completions" -d '{"messages":['"$messages"'],"max_tokens":20,"temperature":0,"user":"u"}' >answer
+    curl -sS -m 300 "$url/v1/chat/completions" -d '{"messages":['"$messages"'],"max_tokens":20,"temperature":0,"user":"u"}' >answer
     tr ',{}' '\n' <answer | sed -n 's/.*"cached_tokens": *\([0-9]*\).*/\1/p' | head -1
 }
 total() { tr ',{}' '\n' <answer | sed -n 's/.*"prompt_tokens": *\([0-9]*\).*/\1/p' | head -1; }

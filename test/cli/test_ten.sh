@@ -97,7 +97,7 @@ serve() { # NAME: a server with these answers, at $url
     rm -f port
     python3 server.py "$1.json" 2>server.err &
     pid=$!
-    for _ in $(seq 600); do
+    for _ in $(seq 1200); do
         [ -s port ] && break
         sleep 0.1
     done
@@ -139,7 +139,7 @@ model=$(dirname "$CHIMERE")/chimere-nano.gguf
 kill "$pid"
 "$CHIMERE" serve -m "$model" -q --port 0 --ctx 2048 --no-speculate --no-odo >served 2>&1 &
 pid=$!
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
     url=$(grep -o 'http://127[^ ]*' served | head -n 1) && break
     sleep 0.1
 done

@@ -10,7 +10,7 @@ before(async () => { server = await serve(); });
 after(async () => assert.equal(await server.stop(), 0));
 
 async function curl(path, body, auth = key) {
-    const { stdout } = await promisify(execFile)("curl", ["-sS", "-i", "-N", "--max-time", "60", `${server.url}${path}`,
+    const { stdout } = await promisify(execFile)("curl", ["-sS", "-i", "-N", "--max-time", "300", `${server.url}${path}`,
         ...(auth && ["-H", `Authorization: Bearer ${auth}`]),
         ...(body === undefined ? [] : ["--data-binary", typeof body === "string" ? body : JSON.stringify(body)])],
     { maxBuffer: 1 << 26 });

@@ -82,7 +82,7 @@ test("the stream helper, and leaving early", async () => {
     assert.match((await runner.finalChatCompletion()).choices[0].message.content, /42/);
     const stream = await ask({ stream: true, max_tokens: 1000, ignore_eos: true });
     for await (const chunk of stream) if (chunk.choices[0].delta.content) break; // closes the connection
-    const deadline = Date.now() + 10000;
+    const deadline = Date.now() + 120_000;
     for (;;) {
         const slots = await (await fetch(`${server.url}/slots`, { headers: { authorization: `Bearer ${key}` } })).json();
         if ((slots.slots ?? slots).every((s) => !s.is_processing)) break;

@@ -166,7 +166,7 @@ test("requests and decisions are listed for administrators alone", async () => {
     await ask("chimere-nano");
     const answer = await ask("odo");
     let list;
-    for (let i = 0; i < 50 && !(list?.data.length >= 2); i++) {
+    for (let i = 0; i < 600 && !(list?.data.length >= 2); i++) {
         list = await call("GET", "/chimere/v1/requests?limit=10");
         await new Promise((ok) => setTimeout(ok, 100));
     }

@@ -15,9 +15,11 @@ export const serve = (...args) => start((folder) => ({
     args: ["-m", "nano", "--state-dir", join(folder, "state"), ...args], env: { XDG_DATA_HOME: folder },
 }));
 
+const TIMEOUT_MS = 120_000; // tells a page that hangs from one on a busy machine
 let browser;
 export async function open(url, options = {}) {
     browser ??= await chromium.launch({
+        timeout: TIMEOUT_MS,
         executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
         args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
             "--disable-component-update", "--disable-sync", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"],
@@ -30,14 +32,14 @@ export async function open(url, options = {}) {
     page.on("console", (m) => {
         if (m.type() === "error" && /Content Security Policy|TrustedHTML/i.test(m.text())) seen.errors.push(m.text());
     });
-    page.setDefaultTimeout(20_000);
+    page.setDefaultTimeout(TIMEOUT_MS);
     await page.goto(url);
     return { page, context, seen };
 }
 // Another page of the same browser profile.
 export async function tab(context, url) {
     const page = await context.newPage();
-    page.setDefaultTimeout(20_000);
+    page.setDefaultTimeout(TIMEOUT_MS);
     await page.goto(url);
     return page;
 }

@@ -32,7 +32,7 @@ test("a conversation is there after a reload, in another browser, and with its b
     assert.match(page.url(), /#\/c\/conv_[0-9a-f]{32}$/);
     const { data } = await get("/v1/conversations");
     let items = []; // the page writes an answer after it was shown
-    for (let i = 0; i < 100 && items.length < 4; i++) {
+    for (let i = 0; i < 600 && items.length < 4; i++) {
         if (i) await new Promise((done) => setTimeout(done, 100));
         items = (await get(`/v1/conversations/${data[0].id}/items?order=asc`)).data;
     }
@@ -71,7 +71,7 @@ test("search, pin, rename, delete", async () => {
     assert.equal((await get("/v1/conversations")).data[0].title, "Second");
     await ask(page, "What is 2 plus 2?"); // a new conversation comes below those that are pinned
     await entry(page, "What is 2 plus 2?").waitFor();
-    assert.deepEqual((await page.locator(".entries .group").allInnerTexts()).slice(0, 2), ["Pinned", "Today"]);
+    assert.match((await page.locator(".entries .group").allInnerTexts()).slice(0, 2).join(), /^Pinned,(Today|Yesterday)$/); // the latter around midnight
     await menu(page, "Second", "Rename");
     await page.getByRole("textbox", { name: "Rename" }).fill("Best of all");
     await page.keyboard.press("Enter");

@@ -73,7 +73,7 @@ test("a line of 1 MB and a table of 10,000 columns end in a page that answers", 
         await page.getByRole("dialog", { name: "Command palette" }).waitFor();
         await page.keyboard.press("Escape");
         console.log(`${name}: ${Date.now() - started} ms`);
-        assert.ok(Date.now() - started < 20_000, name);
+        assert.ok(Date.now() - started < 60_000, name);
     }
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
 });
@@ -269,6 +269,6 @@ test("files: a PDF through the server, text as it is; a source opens its passage
     await page.getByRole("button", { name: "Bad answer" }).last().click();
     await page.getByRole("textbox", { name: /What was good or bad/ }).fill("wrong name");
     await page.locator(".turn .edit").getByRole("button", { name: "Send", exact: true }).click();
-    for (let i = 0; i < 200 && !sentFeedback.at(-1)?.comment; i++) await page.waitForTimeout(100);
+    for (let i = 0; i < 1200 && !sentFeedback.at(-1)?.comment; i++) await page.waitForTimeout(100);
     assert.deepEqual(sentFeedback.at(-1), { answer: "odo-1", rating: "down", comment: "wrong name" });
 });

@@ -101,7 +101,7 @@ test("models: load, unload, fetch with progress, plan of memory, recommended", a
     const qwen = page.getByRole("button", { name: /^Fetch qwen/ }).first();
     for (const edited of ["hf:none/none", ""]) { // the second pick of one name counts too
         await wanted.fill(edited);
-        await qwen.click({ timeout: 60_000 });
+        await qwen.click();
         assert.match(await wanted.inputValue(), /^qwen/);
     }
     await accessible(page, "models");
@@ -111,11 +111,10 @@ test("models: load, unload, fetch with progress, plan of memory, recommended", a
 
 test("models: the speed of a model as a chart, compared with the run before, stopped", async () => {
     const { page, seen } = await open(`${server.url}/#/models`);
-    const long = { timeout: 120_000 };
     await page.getByRole("button", { name: "Measure speed: chimere-nano" }).click();
     const dialog = page.getByRole("dialog", { name: "Speed of chimere-nano" });
     await dialog.getByRole("progressbar", { name: "Speed of chimere-nano" }).waitFor();
-    await dialog.getByRole("button", { name: "Measure again" }).waitFor(long);
+    await dialog.getByRole("button", { name: "Measure again" }).waitFor();
     const speeds = async (name) => {
         const rows = await dialog.getByRole("table", { name }).locator("tbody tr").all();
         return Promise.all(rows.map(async (r) => Number((await r.locator("td").first().innerText()).replaceAll(",", ""))));
@@ -131,7 +130,7 @@ test("models: the speed of a model as a chart, compared with the run before, sto
     await dialog.waitFor({ state: "hidden" });
     await page.reload();
     await page.getByRole("button", { name: "Measure speed: chimere-nano" }).click();
-    await dialog.getByText("Change since the measurement before").waitFor(long);
+    await dialog.getByText("Change since the measurement before").waitFor();
     await dialog.getByRole("button", { name: "Stop" }).or(dialog.getByRole("button", { name: "Measure again" })).click();
     await dialog.getByRole("button", { name: /^(Stop|Measure again)$/ }).waitFor();
     assert.deepEqual(seen.errors, []);

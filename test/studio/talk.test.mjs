@@ -48,7 +48,7 @@ after(async () => {
 });
 const until = async (ready, what) => {
     for (let i = 0; !ready(); i++) {
-        assert.ok(i < 300, what);
+        assert.ok(i < 1200, what);
         await new Promise((done) => setTimeout(done, 100));
     }
 };
