@@ -197,7 +197,7 @@ file(GLOB cli_tests CONFIGURE_DEPENDS test/cli/test_*.sh)
 foreach(script ${cli_tests})
   get_filename_component(name ${script} NAME_WE)
   add_test(NAME ${suite}cli.${name} COMMAND bash ${script})
-  set_tests_properties(${suite}cli.${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT
+  set_tests_properties(${suite}cli.${name} PROPERTIES TIMEOUT 1200 SKIP_RETURN_CODE 77 ENVIRONMENT
     "CHIMERE=$<TARGET_FILE:chimere>;TEST_DATA=${CMAKE_SOURCE_DIR}/test/data;SOURCE_DIR=${CMAKE_SOURCE_DIR};CHIMERE_MODEL=nano;FAKE_NVML=${fake_nvml};FAULT_FULL=$<TARGET_FILE:fault_full>;FAULT_ALLOC=$<TARGET_FILE:fault_alloc>;FAULT_CLOCK=$<TARGET_FILE:fault_clock>;FAULT_CARD=$<TARGET_FILE:fault_card>")
 endforeach()
 
@@ -208,7 +208,7 @@ file(GLOB client_tests CONFIGURE_DEPENDS test/clients/*.test.mjs)
 foreach(source ${client_tests})
   get_filename_component(name ${source} NAME_WE)
   add_test(NAME ${suite}cli.client_${name} COMMAND bash ${CMAKE_SOURCE_DIR}/test/clients/run.sh ${source})
-  set_tests_properties(${suite}cli.client_${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT
+  set_tests_properties(${suite}cli.client_${name} PROPERTIES TIMEOUT 1200 SKIP_RETURN_CODE 77 ENVIRONMENT
     "CHIMERE=$<TARGET_FILE:chimere>;CHIMERE_MODEL=nano")
 endforeach()
 
