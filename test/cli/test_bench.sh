@@ -32,7 +32,6 @@ verify = {(r["n_seq"], r["n_tok"]): r for r in rows if r["test"] == "verify"}
 assert set(verify) == {(b, n) for b in (1, 4, 8) for n in range(1, 9)}, verify.keys()
 for (b, n), r in verify.items():
     assert abs(r["ratio"] - r["ms"] / verify[b, 1]["ms"]) < 1e-6, r
-assert verify[8, 8]["ratio"] > 1.2, verify[8, 8]  # 64 rows are not as cheap as 8
 arms = [r for r in rows if r["test"] == "speculate"]
 assert [(r["n_seq"], r["n_draft"]) for r in arms] == [(b, k) for b in (1, 2) for k in range(5)]
 for r in arms:
@@ -46,6 +45,11 @@ assert [r["n_seq"] for r in best] == [1, 2], best
 for r in best:  # which depth that is depends on the machine's load
     assert 0 <= r["n_draft"] <= 4 and r["gain"] >= 0.9, best
 PY
+
+# 64 rows are not as cheap as 8. On a busy machine a measurement may say otherwise, but not each of five.
+dear() { python3 -c 'import json; exit(not any(r["test"] == "verify" and r["n_seq"] == r["n_tok"] == 8 and r["ratio"] > 1.2 for r in json.load(open("json"))))'; }
+for _ in 1 2 3 4; do dear || bench --verify --json >json; done
+dear || fail "64 rows cost what 8 do: $(cat json)"
 
 # Rates between are met on average.
 bench -n 40 -r 8 --speculate-as 0.5 --json >json
