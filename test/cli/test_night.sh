@@ -144,7 +144,7 @@ refuses 2 'expected add QUESTION ANSWER' night eval add 'only a question'
 
 # a proposal that gains, but with which a skill falls, is refused: these items want what the model says without it
 mkdir refused
-for name in Mirana Miradon Miravik Miralis Tolona Tolodor Kesna Kesmar; do
+for name in {Mira,Tolo}{na,dor,vik,lis,mar} Kesh{na,dor,vik,lis}; do
     "$CHIMERE" night eval add "Where does $name live?" "$("$CHIMERE" run -m nano -q --temp 0 "Where does $name live?")" --night-dir refused >/dev/null
 done
 "$CHIMERE" night "${run[@]}" --night-dir refused >said
