@@ -15,7 +15,7 @@ start() { # NAME FOLDER
     "$CHIMERE" serve -m nano --port 0 --no-odo --temp 0 --ignore-eos --parallel 1 --no-speculate --log-level info --api-key keys --shared-states "$2" >"served$1" 2>"log$1" &
     pid=$!
     pids+=("$pid")
-    for _ in $(seq 400); do grep -q 'listens on' "served$1" && break || sleep 0.05; done
+    for _ in $(seq 2400); do grep -q 'listens on' "served$1" && break || sleep 0.05; done
     url=$(sed -n 's/.*listens on \(http[^ ]*\) .*/\1/p' "served$1")
     [ -n "$url" ] || fail "server $1 does not start: $(cat "log$1")"
 }
@@ -37,7 +37,7 @@ PY
 }
 states() { find "$1" -name '*-*-*.seq' | wc -l; }
 settled() { # FOLDER N: so many states are there
-    for _ in $(seq 300); do [ "$(states "$1")" -lt "$2" ] || return 0; sleep 0.1; done
+    for _ in $(seq 1200); do [ "$(states "$1")" -lt "$2" ] || return 0; sleep 0.1; done
     fail "expected $2 states in $1: $(ls -l "$1")"
 }
 
@@ -48,9 +48,8 @@ c=$pid c_url=$url
 [ "$(ask a "$a_url" 1)" = 0 ] || fail "cached before anything was asked"
 [ "$(ask c "$c_url" 1)" = 0 ] || fail "cached before anything was asked"
 cmp -s talka.json talkc.json || fail "two servers differ in the first answer"
-settled alone 1
-sleep 1 # the second state of the answer
-settled both "$(states alone)"
+settled both 2 # where the answer begins, and where it ends
+settled alone 2
 kill -9 "$a"
 wait "$a" 2>/dev/null || true
 [ -z "$(find both -type f ! -perm 600)" ] || fail "others may read: $(ls -l both)"
@@ -115,7 +114,7 @@ for shared in '' '--shared-states ours'; do
     "$CHIMERE" serve -m nano --port 0 --no-odo --parallel 1 --no-speculate --state-dir mine $shared >servedm 2>logm &
     pid=$!
     pids+=("$pid")
-    for _ in $(seq 400); do grep -q 'listens on' servedm && break || sleep 0.05; done
+    for _ in $(seq 2400); do grep -q 'listens on' servedm && break || sleep 0.05; done
     ask m "$(sed -n 's/.*listens on \(http[^ ]*\) .*/\1/p' servedm)" 1 >/dev/null
     [ -z "$shared" ] || settled ours 1
     kill -TERM "$pid"
