@@ -376,4 +376,5 @@ void engine_own_totals(struct engine *g, struct engine_totals *t) {
     *t = g->totals;
     t->n_waiting = g->n_waiting;
     pthread_mutex_unlock(&g->lock);
+    t->is_lost = g->sched.is_lost;
 }

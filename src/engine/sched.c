@@ -182,8 +182,8 @@ static bool move(struct sched *s, struct active *a) {
 
 void sched_fail(struct sched *s, struct active *a, const struct err *e) {
     a->job->err = *e;
-    s->totals.is_lost |=
-        s->lm->is_split && (e->code == CHIMERE_EDEVICE || e->code == CHIMERE_ETIMEOUT);
+    if (s->lm->is_split && (e->code == CHIMERE_EDEVICE || e->code == CHIMERE_ETIMEOUT))
+        s->is_lost = true;
     if (!move(s, a)) retire(s, a, FINISH_ERROR);
 }
 

@@ -90,6 +90,9 @@ struct sched {
     int32_t grid;          /* checkpoint positions are multiples of it */
     double move_ms;        /* time left in this step for restoring states */
     struct engine_totals totals;
+    /* Of the totals, but read by other threads at once: it is set before the answer that fails is sent, so that who has
+     * read that answer does not find the server ready. */
+    _Atomic bool is_lost;
 };
 
 int sched_init(struct sched *s, struct lm *lm, const struct tok *tok, const struct engine_params *p,
