@@ -32,6 +32,8 @@ env -i HOME="$work/nobody" tree/usr/bin/chimere run -q --temp 0 "What is 12 plus
 grep -q 42 out || fail "the program of the package: $(cat out)"
 # what the conffile says is what the unit reads, and the program accepts it
 grep -q -- '--config /etc/chimere/config.yaml' tree/usr/lib/systemd/system/chimere.service || fail "unit and conffile differ"
+# without it, `systemctl reload`, which the pages name, is refused
+grep -q '^ExecReload=.*-HUP' tree/usr/lib/systemd/system/chimere.service || fail "the unit cannot be reloaded"
 cmp tree/etc/chimere/config.yaml tree/usr/share/chimere/config.yaml
 if command -v systemd-analyze >/dev/null; then
     sed "s#=/usr/bin/#=$work/tree/usr/bin/#" tree/usr/lib/systemd/system/chimere.service >chimere.service
