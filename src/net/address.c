@@ -48,15 +48,28 @@ static bool is_public6(const uint8_t ip[16]) {
     return true;
 }
 
-bool address_is_public(const struct sockaddr *a, socklen_t n) {
-    uint8_t ip[16];
+/* Writes the 4 or 16 bytes of the address and returns their number; 0: of another family. */
+static int bytes_of(const struct sockaddr *a, socklen_t n, uint8_t ip[16]) {
     if (a->sa_family == AF_INET && n >= (socklen_t)sizeof(struct sockaddr_in)) {
         memcpy(ip, &((const struct sockaddr_in *)(const void *)a)->sin_addr, 4);
-        return is_public4(ip);
+        return 4;
     }
     if (a->sa_family == AF_INET6 && n >= (socklen_t)sizeof(struct sockaddr_in6)) {
         memcpy(ip, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, 16);
-        return is_public6(ip);
+        return 16;
     }
-    return false;
+    return 0;
+}
+
+bool address_is_public(const struct sockaddr *a, socklen_t n) {
+    uint8_t ip[16];
+    int n_byte = bytes_of(a, n, ip);
+    return n_byte == 4 ? is_public4(ip) : n_byte == 16 && is_public6(ip);
+}
+
+bool address_is_loopback(const struct sockaddr *a, socklen_t n) {
+    static const uint8_t six[16] = {[15] = 1};
+    uint8_t ip[16];
+    int n_byte = bytes_of(a, n, ip);
+    return n_byte == 4 ? ip[0] == 127 : n_byte == 16 && !memcmp(ip, six, 16);
 }

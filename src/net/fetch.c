@@ -157,7 +157,8 @@ static size_t on_write(char *p, size_t size, size_t n, void *ud) {
 static curl_socket_t on_open(void *ud, curlsocktype purpose, struct curl_sockaddr *a) {
     struct transfer *t = ud;
     if (purpose != CURLSOCKTYPE_IPCXN) return CURL_SOCKET_BAD;
-    if (t->r.public_only && !address_is_public(&a->addr, a->addrlen)) {
+    if ((t->r.public_only && !address_is_public(&a->addr, a->addrlen)) ||
+        (t->r.local_only && !address_is_loopback(&a->addr, a->addrlen))) {
         t->refused = true;
         return CURL_SOCKET_BAD;
     }
@@ -223,7 +224,11 @@ static void set_limits(CURL *c, const struct fetch_request *r) {
                      (long)(r->connect_ms ? r->connect_ms : FETCH_DEFAULT_CONNECT_MS));
     if (r->total_ms) curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)r->total_ms);
     /* with a proxy, the proxy's address would be checked instead of the target's */
-    if (r->public_only) curl_easy_setopt(c, CURLOPT_PROXY, "");
+    if (r->public_only || r->local_only) curl_easy_setopt(c, CURLOPT_PROXY, "");
+    if (r->local_only) {
+        curl_easy_setopt(c, CURLOPT_SSL_VERIFYPEER, 0L);
+        curl_easy_setopt(c, CURLOPT_SSL_VERIFYHOST, 0L);
+    }
 }
 
 static void set_range(CURL *c, const struct fetch_request *r) {
@@ -301,7 +306,8 @@ static int judge(struct transfer *t, CURLcode code) {
         return 0;
     }
     if (t->refused) {
-        err_set(&t->e, CHIMERE_EREFUSED, "%s: leads to a private or reserved address", t->shown);
+        err_set(&t->e, CHIMERE_EREFUSED, "%s: leads to %s address", t->shown,
+                t->r.local_only ? "another machine's" : "a private or reserved");
         return CHIMERE_EREFUSED;
     }
     curl_off_t n = 0;

@@ -57,6 +57,9 @@ struct fetch_request { /* all pointers: borrowed until the transfer ends */
     uint32_t min_bytes;    /* 0: 1 */
     int32_t max_redirects; /* 0: FETCH_MAX_REDIRECTS; -1: redirects are not followed */
     bool public_only;      /* refuses private, loopback, link-local and reserved addresses */
+    /* Refuses all but loopback addresses, uses no proxy, and does not verify the certificate: those of servers name other
+     * addresses, and what this machine sends to itself does not leave it. */
+    bool local_only;
     /* Both optional. on_head: called once, before the first byte of a body with status 2xx. on_body: receives the body.
      * A negative result ends the transfer and is returned. */
     int (*on_head)(void *ud, const struct fetch_reply *r);

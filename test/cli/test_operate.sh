@@ -73,8 +73,8 @@ start() {
     # a session of its own: not the terminal's SIGHUP
     setsid "$CHIMERE" serve --config config.yaml -q --ctx 512 --no-odo --verbose "$@" >served 2>log </dev/null &
     pid=$!
-    for _ in $(seq 2400); do grep -q 'http://' served && break || sleep 0.05; done
-    url=$(grep -om1 'http://[^ ]*' served | head -1); [ -n "$url" ] || fail "the server does not start: $(cat log)"
+    for _ in $(seq 2400); do grep -q 'https*://' served && break || sleep 0.05; done
+    url=$(grep -om1 'https*://[^ ]*' served | head -1); [ -n "$url" ] || fail "the server does not start: $(cat log)"
 }
 status() { curl -sS -m 300 -o body -w '%{http_code}' -H "Authorization: Bearer $1" "$url/v1/models"; }
 hup() { # TEXT: what the log must then have
@@ -120,4 +120,12 @@ kill "$pid"
 wait "$pid" || fail "stopping ended with $?"
 pid=
 refuses 1 'chimere: ' "$CHIMERE" drain --url "$url" --url-key secret-admin
+# over TLS, as in a pod, whose certificate names the service
+printf 'secret-admin root admin\n' >keys
+start --port 0 --tls-cert a.pem --tls-key a.key
+"$CHIMERE" drain --url "$url" --api-key keys || fail "drain over TLS"
+curl -sSk -m 60 "$url/health/ready" | grep -q draining || fail "ready although drained"
+kill "$pid"
+wait "$pid" || fail "stopping ended with $?"
+pid=
 refuses 2 'expected http' "$CHIMERE" drain --url localhost

@@ -223,6 +223,25 @@ static void a_certificate_must_be_vouched_for(void **s) {
     assert_int_equal(request(r, NULL, 0, &e), CHIMERE_EIO);
 }
 
+/* What goes to this machine alone needs no certificate, and goes nowhere else. */
+static void this_machine_needs_no_certificate(void **s) {
+    (void)s;
+    struct err e = {0};
+    char to[64];
+    snprintf(to, sizeof to, "https://127.0.0.1:%d/echo", server.tls_port);
+    setenv("https_proxy", "http://127.0.0.1:1", 1);
+    assert_int_equal(request((struct fetch_request){.url = to, .local_only = true}, NULL, 0, &e),
+                     200);
+    unsetenv("https_proxy");
+    for (const char *const *other =
+             (const char *const[]){"http://192.0.2.1/", "http://[2001:db8::1]/", NULL};
+         *other; other++) {
+        struct fetch_request r = {.url = *other, .local_only = true};
+        assert_int_equal(request(r, NULL, 0, &e), CHIMERE_EREFUSED);
+        assert_non_null(strstr(e.text, "another machine"));
+    }
+}
+
 /* ---- ceilings and deadlines ---- */
 
 static void endless_bytes_end(void **s) {
@@ -597,6 +616,7 @@ int main(void) {
         cmocka_unit_test(a_secret_stays_with_the_first_host),
         cmocka_unit_test(addresses_without_sense_are_refused),
         cmocka_unit_test(a_certificate_must_be_vouched_for),
+        cmocka_unit_test(this_machine_needs_no_certificate),
         cmocka_unit_test(endless_bytes_end),
         cmocka_unit_test(slowness_ends),
         cmocka_unit_test(a_transfer_can_be_cancelled),

@@ -34,6 +34,15 @@ static char *admin_key(char *text) {
     return NULL;
 }
 
+/* Returns whether the address names this machine by "localhost" or a number. */
+static bool is_local(const char *url) {
+    static const char *const names[] = {"127.0.0.1", "localhost", "[::1]"};
+    const char *host = strstr(url, "://") + 3;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (str_starts(host, names[i]) && strchr(":/", host[strlen(names[i])])) return true;
+    return false;
+}
+
 /* Sends one request; *status is the HTTP status. */
 static int ask(const char *url, const char *key, bool undo, int32_t *status, struct err *e) {
     static const char *const headers[] = {"Connection: close", NULL};
@@ -43,6 +52,7 @@ static int ask(const char *url, const char *key, bool undo, int32_t *status, str
                                     .headers = headers,
                                     .bearer = key,
                                     .total_ms = 10000,
+                                    .local_only = is_local(url),
                                     .max_redirects = -1};
     struct fetch_reply reply;
     int rc = fetch(&q, &reply, e);
