@@ -9,8 +9,10 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/args/chat_args.h"
+#include "cli/args/engram_args.h"
 #include "cli/args/hub_args.h"
 #include "cli/args/odo_args.h"
+#include "cli/args/remote_args.h"
 #include "format/gguf.h"
 #include "odo/pipeline/pipeline.h"
 #include "store/place.h"
@@ -144,6 +146,28 @@ static int check_db(struct check *k, struct err *e) {
     return path ? store_probe(path, e) : 0;
 }
 
+static int check_store(struct check *k, struct err *e) {
+    const char *url = cfg_str(k->c, "store");
+    if (!url || store_is_server(url)) return 0;
+    if (!*url || strstr(url, "://"))
+        return err_set(
+            e, CHIMERE_EINVAL,
+            "--store: expected postgres://USER:PASSWORD@HOST/NAME or a file, got '%.100s'", url);
+    return store_probe(url, e);
+}
+
+static int check_traces(struct check *k, struct err *e) {
+    if (!cfg_str(k->c, "otlp") || cfg_bool(k->c, "odo")) return 0;
+    return err_set(e, CHIMERE_EINVAL,
+                   "--otlp: traces are of the orchestrator, which --no-odo turns off");
+}
+
+static int check_nights(struct check *k, struct err *e) {
+    double seconds;
+    if (!cfg_bool(k->c, "night")) return 0;
+    return engram_args_duration("night-budget", cfg_str(k->c, "night-budget"), &seconds, e);
+}
+
 static int check_folder(struct check *k, struct err *e) {
     const char *path = cfg_str(k->c, "files");
     if (!path || file_exists(path)) return 0;
@@ -168,10 +192,13 @@ static int check_mcp(const char *item, struct err *e) {
 /* Each check begins with its own error, so that one problem does not hide another. */
 static void check_rest(struct check *k) {
     static int (*const checks[])(struct check * k, struct err * e) = {
-        check_model,  check_kwargs, check_pipelines, check_state_dir,
-        check_shared, check_db,     check_folder};
+        check_model, check_kwargs, check_pipelines, check_state_dir, check_shared,
+        check_db,    check_store,  check_traces,    check_nights,    check_folder};
     static const char *const secrets[] = {"embedding-key", "brave-key"};
-    static const char *const encoders[] = {"embedding-model", "rerank-model", "prm", "night-judge"};
+    static const char *const encoders[] = {"embedding-model", "rerank-model", "prm", "night-judge",
+                                           "draft"};
+    static const char *const urls[] = {"otlp", "searxng", "embedding-url", "hf-endpoint"};
+    char base[REMOTE_MAX_BASE];
     const char *const *items;
     struct err e;
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
@@ -180,6 +207,10 @@ static void check_rest(struct check *k) {
         e = (struct err){0}, note(k, check_secret(k, secrets[i], &e), &e);
     for (size_t i = 0; i < sizeof encoders / sizeof *encoders; i++)
         e = (struct err){0}, note(k, check_encoder(k, encoders[i], &e), &e);
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        e = (struct err){0};
+        if (cfg_str(k->c, urls[i])) note(k, remote_base(k->c, urls[i], base, &e), &e);
+    }
     size_t n = cfg_list(k->c, "also", &items);
     for (size_t i = 0; i < n; i++) e = (struct err){0}, note(k, check_other(k, items[i], &e), &e);
     n = cfg_list(k->c, "mcp", &items);

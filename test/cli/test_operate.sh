@@ -41,6 +41,14 @@ check --pipelines lines >/dev/null || fail "the shipped pipelines"
 echo 'colour: red' >>lines/default.yaml
 refuses 1 'colour' check --pipelines lines
 refuses 2 '--mcp: expected NAME=COMMAND' check --mcp clock
+refuses 2 "--store: expected postgres://" check --store mysql://user@db/chimere
+refuses 2 "--store: expected postgres://" check --store ''
+for option in otlp searxng embedding-url hf-endpoint; do
+    refuses 2 "--$option: expected http:// or https://, got 'ftp://x'" check --$option ftp://x
+done
+refuses 2 '--otlp: traces are of the orchestrator' check --no-odo --otlp http://127.0.0.1:4318
+refuses 2 'night-budget: expected a time' check --night --night-budget 5x
+refuses 1 'nowhere.gguf' check --draft nowhere.gguf
 refuses 1 'no such folder' check --files nowhere
 refuses 1 'owner/repo: not in' check -m hf:owner/repo
 grep -q 'chimere pull hf:owner/repo' err || fail "no hint: $(cat err)"

@@ -32,9 +32,9 @@ void odo_args_forget(char *key) {
 }
 
 bool odo_args_are_given(const struct cfg *c) {
-    static const char *const names[] = {"pipelines", "files",         "run-code",
-                                        "searxng",   "brave-key",     "mcp",
-                                        "intent-ms", "embedding-url", "prm"};
+    static const char *const names[] = {"pipelines", "files", "run-code",  "searxng",
+                                        "brave-key", "mcp",   "intent-ms", "embedding-url",
+                                        "prm",       "otlp"};
     for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
         if (cfg_origin(c, names[i]) != CFG_DEFAULT) return true;
     return false;
