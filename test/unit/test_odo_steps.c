@@ -322,6 +322,22 @@ static void test_trace(void **state) {
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(content(&b), "Told.");
     bed_close(&b);
+    /* one that takes connections and never answers does not keep the program from ending */
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n_at = sizeof at;
+    int deaf = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(deaf, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(deaf, 8), 0);
+    assert_int_equal(getsockname(deaf, (struct sockaddr *)&at, &n_at), 0);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", ntohs(at.sin_port));
+    bed_open(&b, replies, 3, &p);
+    say(&b, "user", "And again?");
+    b.request.extra = json_loads("{\"odo\": {\"route\": \"cond\"}}", 0, NULL);
+    assert_int_equal(ask_it(&b, NULL), 0);
+    int64_t start = clock_ns();
+    bed_close(&b);
+    assert_true(clock_ms_since(start) < 10000);
+    close(deaf);
     p.otlp = "ftp://x";
     struct odo *odo;
     p.tools = NULL;

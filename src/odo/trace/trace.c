@@ -14,12 +14,13 @@
 #include "jobs/jobs.h"
 #include "net/fetch.h"
 
-enum { SEND_MS = 15000, STATUS_ERROR = 2, KIND_INTERNAL = 1, KIND_SERVER = 2 };
+enum { SEND_MS = 15000, CLOSE_MS = 1000, STATUS_ERROR = 2, KIND_INTERNAL = 1, KIND_SERVER = 2 };
 
 struct trace_sink {
     char *url;                  /* owned */
     struct jobs *jobs;          /* owned */
     _Atomic bool closing, down; /* down: the last trace could not be sent */
+    int64_t closing_ns;         /* valid if closing */
     _Atomic uint64_t n_sent, n_dropped, n_failed, n_name;
 };
 
@@ -106,12 +107,19 @@ static void parcel_free(void *ud) {
     mem_free(p);
 }
 
+/* A program that ends does not wait long for a collector that takes connections and never answers. */
+static bool is_late(void *ud) {
+    const struct trace_sink *s = ud;
+    return s->closing && clock_ms_since(s->closing_ns) > CLOSE_MS;
+}
+
 static int send(struct jobs_run *run, void *ud, struct err *e) {
     static const char *const headers[] = {"Content-Type: application/json", NULL};
     struct parcel *p = ud;
     struct trace_sink *s = p->sink;
     (void)run;
-    if (s->closing && s->down) return 0; /* do not wait once more for a collector that is away */
+    if (is_late(s) || (s->closing && s->down))
+        return 0; /* do not wait once more for a collector that is away */
     struct fetch_request q = {.url = s->url,
                               .body = p->body,
                               .n_body = strlen(p->body),
@@ -119,7 +127,9 @@ static int send(struct jobs_run *run, void *ud, struct err *e) {
                               .max_bytes = 1 << 20,
                               .connect_ms = SEND_MS,
                               .total_ms = SEND_MS,
-                              .max_redirects = -1};
+                              .max_redirects = -1,
+                              .is_cancelled = is_late,
+                              .ud = s};
     struct fetch_reply reply;
     int rc = fetch_ok(&q, &reply, e);
     fetch_reply_fini(&reply);
@@ -193,6 +203,7 @@ void trace_wait(struct trace_sink *s) { jobs_wait(s->jobs, 0); }
 
 void trace_close(struct trace_sink *s) {
     if (!s) return;
+    s->closing_ns = clock_ns();
     s->closing = true;
     jobs_wait(s->jobs, 0);
     jobs_close(s->jobs);
