@@ -22,6 +22,7 @@ done
 # ---- sentences ----
 refuses 1 'cannot connect' "$CHIMERE" store check "postgres://nobody:hidden@127.0.0.1:1/x"
 grep -q hidden err && fail "a password is shown: $(cat err)"
+grep -q ' ?[A-Z]' err && fail "not a sentence: $(cat err)"
 refuses 1 'cannot connect' "$CHIMERE" serve -q -m nano --port 0 --no-odo --store "postgres://chimere@/nowhere?host=$work/db"
 refuses 1 'no such file' "$CHIMERE" store check nowhere.db
 "$CHIMERE" store check "$url" >said || fail "check: $(cat said)"

@@ -171,8 +171,12 @@ static int note(struct store *s, pg_result *r) {
                *text = r ? g->pq.resultErrorMessage(r) : g->pq.errorMessage(g->conn);
     snprintf(g->sqlstate, sizeof g->sqlstate, "%s", state ? state : "");
     snprintf(g->message, sizeof g->message, "%s", text && *text ? text : "the connection is lost");
-    for (char *p = g->message; *p; p++)
-        if (*p == '\n') *p = p[1] ? ' ' : 0;
+    char *to = g->message;
+    for (const char *p = g->message; *p; p++) /* libpq breaks and indents its lines */
+        if (*p != '\n' && *p != '\t') *to++ = *p;
+        else if (to > g->message && to[-1] != ' ') *to++ = ' ';
+    while (to > g->message && to[-1] == ' ') to--;
+    *to = 0;
     return 1;
 }
 
@@ -489,7 +493,8 @@ int sql_postgres_open(struct store *s, const char *url, struct err *e) {
     if (g->pq.status(g->conn) != PG_CONNECTION_OK) {
         note(s, NULL);
         err_set(e, CHIMERE_EIO, "%s: cannot connect: %s", s->path, g->message);
-        err_hint(e, "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE");
+        err_hint(e, "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE, with / @ : %% of a "
+                    "password as %%2F %%40 %%3A %%25");
         return CHIMERE_EIO;
     }
     g->pq.setNoticeProcessor(g->conn, say_nothing, NULL);
