@@ -19,6 +19,7 @@ BREW = """class Chimere < Formula
   license "Apache-2.0"
 
   depends_on :linux
+  depends_on arch: :x86_64
 
   def install
     libexec.install Dir["*"]
@@ -62,12 +63,13 @@ NestedInstallerType: portable
 NestedInstallerFiles:
 - RelativeFilePath: {folder}\\chimere.exe
   PortableCommandAlias: chimere
+ArchiveBinariesDependOnPath: true
 Installers:
 - Architecture: x64
   InstallerUrl: {url}
   InstallerSha256: {upper}
 ManifestType: singleton
-ManifestVersion: 1.6.0
+ManifestVersion: 1.9.0
 """
 
 

@@ -64,6 +64,7 @@ abort "desc: #{rows[:desc]}" unless rows[:desc].length.between?(10, 80) && rows[
 chimere = Chimere.new
 chimere.install
 chimere.instance_eval(&Chimere.check)
+abort "#{rows[:depends_on]}: the program is for one processor" unless rows[:depends_on] == { arch: :x86_64 }
 puts rows[:url], rows[:sha256], rows[:license]
 RUBY
     mkdir brewed
@@ -120,12 +121,14 @@ except ImportError:
     print("skip: manifests: winget: no yaml; apt-get install python3-yaml")
     sys.exit()
 winget = yaml.safe_load(open("made/winget/Chimere.Chimere.yaml"))
-# the rules of the schema for one file, version 1.6, on the fields that are used; any other field is an error
+# the rules of the schema for one file, version 1.9, on the fields that are used; any other field is an error
 text = {"PackageIdentifier": r"[^.\s]{1,32}(\.[^.\s]{1,32}){1,7}", "PackageVersion": r"[^\\/:*?\"<>|]{1,128}",
         "PackageLocale": r"[a-z]{2,3}-[A-Z]{2}", "Publisher": ".{2,256}", "PackageName": ".{2,256}", "License": ".{3,512}",
         "ShortDescription": ".{3,256}", "InstallerType": "zip", "NestedInstallerType": "portable",
-        "ManifestType": "singleton", "ManifestVersion": r"1\.6\.0"}
-assert set(winget) == {*text, "NestedInstallerFiles", "Installers"}, sorted(winget)
+        "ManifestType": "singleton", "ManifestVersion": r"1\.9\.0"}
+assert set(winget) == {*text, "NestedInstallerFiles", "Installers", "ArchiveBinariesDependOnPath"}, sorted(winget)
+# else the program is started by a link in another folder, beside which its models are not
+assert winget["ArchiveBinariesDependOnPath"] is True, winget
 for field, pattern in text.items():
     assert isinstance(winget[field], str) and re.fullmatch(pattern, winget[field]), (field, winget[field])
 nested, = winget["NestedInstallerFiles"]
