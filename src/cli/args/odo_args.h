@@ -33,7 +33,7 @@
     {"brave-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with an API key of Brave Search"},         \
     {"mcp", 0, CFG_LIST, "NAME=COMMAND", NULL, 0, 0, NULL, "MCP server whose tools are offered: a command line or a URL; may be repeated"}, \
     {"mcp-env", 0, CFG_LIST, "NAME=VARIABLE", NULL, 0, 0, NULL, "environment variable that the MCP server of that name gets as well; may be repeated"}, \
-    {"otlp", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "collector of OpenTelemetry traces (OTLP over HTTP); texts are not sent"}, \
+    {"otlp", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "collector of OpenTelemetry traces of the orchestrator (OTLP over HTTP); texts are not sent"}, \
     {"intent-ms", 0, CFG_INT, "N", "300", -1, 60000, NULL, "time the model may take to judge a message; -1: rules alone"}
 /* clang-format on */
 
