@@ -55,7 +55,7 @@ def listed(item, **more):
 
 CUSTOM = {
     "ServiceMonitor": shape("selector endpoints", selector=O, endpoints=listed(shape(
-        "port", port=S, path=S, scheme={"enum": ["http", "https"]}, interval={"pattern": "^[0-9]+(ms|s|m|h)$"},
+        "port", port=S, path=S, scheme={"enum": ["http", "https"]}, tlsConfig=shape("", insecureSkipVerify=B), interval={"pattern": "^[0-9]+(ms|s|m|h)$"},
         authorization=shape("credentials", type=S, credentials=shape("name key", name=S, key=S))))),
     "PrometheusRule": shape("groups", groups=listed(shape("name rules", name=S, rules=listed(shape(
         "alert expr labels annotations", **{"alert": S, "expr": S, "for": {"pattern": "^[0-9]+(s|m|h|d)$"}, "annotations": O,
@@ -118,14 +118,32 @@ def check_pod(where, o, values):
     if command[:2] != ["chimere", "drain"] or str(grace) not in command:
         fail(where, "preStop: %s" % command)
     wait = c["startupProbe"]["periodSeconds"] * c["startupProbe"]["failureThreshold"]
-    if wait < 60 + values.get("model", {}).get("sizeMiB", 0) // 200:
+    model = values.get("model", {})
+    if wait < 60 + model.get("sizeMiB", 0) // (10 if model.get("uri", "").startswith("hf:") else 200):
         fail(where, "startup: %d s are less than reading the model takes" % wait)
+    once = [v for v in values.get("persistence", {}).values() if v.get("accessMode", "").startswith("ReadWriteOnce")]
+    if once and o["spec"]["strategy"]["type"] != "Recreate":
+        fail(where, "a new pod waits for the claim of the old one")
     paths = [c[p]["httpGet"]["path"] for p in ("startupProbe", "livenessProbe", "readinessProbe")]
     if paths != ["/health/live", "/health/live", "/health/ready"]:
         fail(where, "probes: %s" % paths)
     gpu = values.get("gpu", {}).get("count") if values.get("gpu", {}).get("enabled") else None
     if c["resources"]["limits"].get("nvidia.com/gpu") != gpu:
         fail(where, "GPUs: expected %s: %s" % (gpu, c["resources"]))
+
+
+def check_scheme(where, objects, values):
+    """Who asks the pods with TLS expects it, and no certificate that names the address of a pod."""
+    tls = bool(values.get("tls", {}).get("existingSecret"))
+    for o in objects:
+        if o["kind"] == "Ingress":
+            got = o["metadata"]["annotations"].get("nginx.ingress.kubernetes.io/backend-protocol", "HTTP")
+            if got != ("HTTPS" if tls else "HTTP"):
+                fail(where, "the ingress speaks %s to the pods" % got)
+        if o["kind"] == "ServiceMonitor":
+            for e in o["spec"]["endpoints"]:
+                if tls != (e["scheme"] == "https") or tls != bool(e.get("tlsConfig", {}).get("insecureSkipVerify")):
+                    fail(where, "the scrape of %s" % e)
 
 
 def check_names(where, objects):
@@ -203,7 +221,11 @@ REFUSED = [
     ({"keda": {"enabled": True}, "hpa": {"enabled": True}}, "enable one of them"),
     ({"serviceMonitor": {"enabled": True}}, "serviceMonitor.keySecret.name"),
     ({"inferencePool": {"enabled": True}}, "endpoint picker"),
+    ({"keda": {"enabled": True, "minReplicas": 0}}, "minReplicas"),
     ({"night": {"enabled": True}}, "persistence.store.enabled"),
+    ({"ingress": {"enabled": True}}, "ingress.hosts"),
+    ({"httpRoute": {"enabled": True}}, "httpRoute.parentRefs"),
+    ({"config": {"port": 80}}, "config.port: the chart sets it"),
     ({"image": {"digest": "sha256:12"}}, "digest"),
     ({"service": {"port": 0}}, "port"),
     ({"gpu": {"enabled": True, "count": 0}}, "count"),
@@ -237,6 +259,7 @@ def check_case(chart, name, args, known):
             check_schema(where, {k: v for k, v in o.items()}, version)
             check_pod(where, o, values)
         check_names(where, objects)
+        check_scheme(where, objects, values)
         check_metrics(where, objects, known)
     if args.chimere:
         check_config(name, objects, args.chimere)

@@ -44,10 +44,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if or .Values.keda.enabled .Values.hpa.enabled (gt (int .Values.replicaCount) 1) -}}yes{{- end -}}
 {{- end -}}
 
+{{- /* A new pod that waits for a claim which the old pod has would wait forever. */ -}}
 {{- define "chimere.strategy" -}}
+{{- $once := false -}}
+{{- range .Values.persistence -}}
+{{- if and .enabled (hasPrefix "ReadWriteOnce" .accessMode) }}{{ $once = true }}{{ end -}}
+{{- end -}}
 {{- if ne .Values.strategy "auto" -}}
 {{- .Values.strategy -}}
-{{- else if or .Values.gpu.enabled (and .Values.persistence.store.enabled (eq .Values.persistence.store.accessMode "ReadWriteOnce")) -}}
+{{- else if or .Values.gpu.enabled $once -}}
 Recreate
 {{- else -}}
 RollingUpdate
@@ -56,6 +61,15 @@ RollingUpdate
 
 {{- define "chimere.scheme" -}}
 {{- if .Values.tls.existingSecret -}}https{{- else -}}http{{- end -}}
+{{- end -}}
+
+{{- /* Seconds in which the model is read: 200 MiB a second; from a hub 10, and an hour if the size is not given. */ -}}
+{{- define "chimere.loadSeconds" -}}
+{{- if hasPrefix "hf:" .Values.model.uri -}}
+{{- default 3600 (div (int .Values.model.sizeMiB) 10) -}}
+{{- else -}}
+{{- div (int .Values.model.sizeMiB) 200 -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "chimere.isMounted" -}}
@@ -90,6 +104,17 @@ nano
 {{- $store := .Values.persistence.store -}}
 {{- if and $store.enabled (include "chimere.isScaled" .) -}}
 {{- fail "persistence.store: a store has one writer: keep replicaCount at 1 and autoscaling off, or leave it out" -}}
+{{- end -}}
+{{- range $name := list "host" "port" -}}
+{{- if hasKey $.Values.config $name -}}
+{{- fail (printf "config.%s: the chart sets it, for the probes and the service" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.ingress.enabled (not .Values.ingress.hosts) -}}
+{{- fail "ingress: name its hosts in ingress.hosts" -}}
+{{- end -}}
+{{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
+{{- fail "httpRoute: name the gateway in httpRoute.parentRefs, for example [{name: GATEWAY, namespace: NAMESPACE}]" -}}
 {{- end -}}
 {{- if and .Values.keda.enabled .Values.hpa.enabled -}}
 {{- fail "keda, hpa: enable one of them" -}}
@@ -148,10 +173,10 @@ nano
 {{- end }}
 {{- if hasPrefix "pvc://" .Values.model.uri }}
 - name: models
-  persistentVolumeClaim: {claimName: {{ trimPrefix "pvc://" .Values.model.uri }}, readOnly: true}
+  persistentVolumeClaim: {claimName: {{ trimPrefix "pvc://" .Values.model.uri | quote }}, readOnly: true}
 {{- else if hasPrefix "oci://" .Values.model.uri }}
 - name: models
-  image: {reference: {{ trimPrefix "oci://" .Values.model.uri }}, pullPolicy: IfNotPresent}
+  image: {reference: {{ trimPrefix "oci://" .Values.model.uri | quote }}, pullPolicy: IfNotPresent}
 {{- else if .Values.persistence.models.enabled }}
 - name: models
   persistentVolumeClaim: {claimName: {{ default (printf "%s-models" (include "chimere.fullname" .)) .Values.persistence.models.existingClaim }}}
@@ -181,7 +206,7 @@ nano
   mountPath: /models
   readOnly: true
 {{- if and .Values.model.subPath (hasPrefix "pvc://" .Values.model.uri) }}
-  subPath: {{ .Values.model.subPath }}
+  subPath: {{ .Values.model.subPath | quote }}
 {{- end }}
 {{- else if .Values.persistence.models.enabled }}
 - {name: models, mountPath: /models}
