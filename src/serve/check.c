@@ -122,6 +122,13 @@ static bool is_address(const char *name) {
     return inet_pton(AF_INET, name, &a) == 1 || inet_pton(AF_INET6, name, &b) == 1;
 }
 
+/* pattern: a name, "*" for any, or "*.NAME" for those below NAME, as gateways have them. */
+static bool matches(const char *pattern, const char *name) {
+    if (pattern[0] != '*') return strcasecmp(pattern, name) == 0;
+    size_t n = strlen(pattern + 1), len = strlen(name);
+    return !n || (pattern[1] == '.' && len > n && strcasecmp(name + len - n, pattern + 1) == 0);
+}
+
 static bool is_allowed_host(const struct server *s, const char *host) {
     char name[256];
     const char *own = s->machine;
@@ -133,8 +140,7 @@ static bool is_allowed_host(const struct server *s, const char *host) {
     if (n && strncasecmp(name, own, n) == 0 && (!name[n] || strcasecmp(name + n, ".local") == 0))
         return true;
     for (size_t i = 0; i < s->p.n_allowed_host; i++)
-        if (strcmp(s->p.allowed_hosts[i], "*") == 0 || strcasecmp(s->p.allowed_hosts[i], name) == 0)
-            return true;
+        if (matches(s->p.allowed_hosts[i], name)) return true;
     return false;
 }
 

@@ -322,7 +322,12 @@ static const struct {
     {"Host: 127.0.0.1:8081\r\nContent-Length: 2\r\n\r\n{}", 0},
     {"Host: [::1]:8081\r\nContent-Length: 2\r\n\r\n{}", 0},
     {"Host: studio.localhost\r\nContent-Length: 2\r\n\r\n{}", 0},
-    {"Host: api.example\r\nContent-Length: 2\r\n\r\n{}", 0}, /* by --allowed-host */
+    {"Host: api.example\r\nContent-Length: 2\r\n\r\n{}", 0},         /* by --allowed-host */
+    {"Host: a.below.example:443\r\nContent-Length: 2\r\n\r\n{}", 0}, /* by *.below.example */
+    {"Host: below.example\r\nContent-Length: 2\r\n\r\n{}", 403},
+    {"Host: .below.example\r\nContent-Length: 2\r\n\r\n{}", 403},
+    {"Host: abelow.example\r\nContent-Length: 2\r\n\r\n{}", 403},
+    {"Host: a.below.example.evil.example\r\nContent-Length: 2\r\n\r\n{}", 403},
     {"Host: evil.example\r\nContent-Length: 2\r\n\r\n{}", 403},
     {"Host: [evil.example]\r\nContent-Length: 2\r\n\r\n{}", 403},
     {"Host: 127.0.0.1.evil.example\r\nContent-Length: 2\r\n\r\n{}", 403},
@@ -331,11 +336,12 @@ static const struct {
 };
 
 static void requests_have_one_reading(void **state) {
-    const char *const hosts[] = {"api.example"}, *const binds[] = {"127.0.0.1", "0.0.0.0"};
+    const char *const hosts[] = {"api.example", "*.below.example"}, *const binds[] = {"127.0.0.1",
+                                                                                      "0.0.0.0"};
     (void)state;
     for (int b = 0; b < 2; b++) {
         struct rig r;
-        struct serve_params p = {.host = binds[b], .allowed_hosts = hosts, .n_allowed_host = 1};
+        struct serve_params p = {.host = binds[b], .allowed_hosts = hosts, .n_allowed_host = 2};
         rig_open(&r, NULL, 0, p, 4);
         for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
             char text[1024];

@@ -73,7 +73,9 @@ const struct cfg_opt serve_options[] = {
      "origin whose web pages may call, such as http://localhost:3000; localhost: any of this "
      "machine; '*': any"},
     {"allowed-host", 0, CFG_LIST, "NAME", NULL, 0, 0, NULL,
-     "name that this server is called by, beside addresses and the machine's own; '*': any"},
+     "name that this server is called by, beside addresses and the machine's own; '*.NAME': those "
+     "below NAME; '*': "
+     "any"},
     {"max-body", 0, CFG_BYTES, "SIZE", "16M", 0, 0, NULL, "largest request"},
     {"max-bodies", 0, CFG_BYTES, "SIZE", "256M", 0, 0, NULL,
      "memory for the bodies of all requests and what is parsed from them"},
