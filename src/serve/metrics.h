@@ -39,5 +39,8 @@ struct metrics_now {   /* gauges of the aliases */
 /* Write the same metrics with the names of llama-server and of vLLM. */
 void metrics_write_llamacpp(struct metrics *m, const struct metrics_now *now, struct buf *out);
 void metrics_write_vllm(struct metrics *m, const struct metrics_now *now, struct buf *out);
+/* Writes the text with all lines of a metric together and one HELP and TYPE for each, as the format demands of text that
+ * several models add to. CHIMERE_ENOMEM: nothing is written. */
+int metrics_group(const char *text, struct buf *out);
 
 #endif

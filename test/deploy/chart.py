@@ -171,6 +171,27 @@ def metrics_of(text):
     return set(re.findall(r"\bchimere_[a-z_]+", text))
 
 
+def check_exposition(text):
+    """Readers such as endpoint pickers refuse a metric that is declared twice or whose lines lie apart."""
+    seen, last = [], None
+    for line in text.splitlines():
+        name = line.split()[2] if line.startswith("# TYPE ") else re.match(r"[\w:]*", line).group()
+        if line.startswith("# TYPE "):
+            if name in seen:
+                fail("metrics", "%s is declared twice" % name)
+            seen.append(name)
+        elif name:
+            base = re.sub("_(bucket|sum|count)$", "", name)
+            name = base if base in seen else name
+            if name != last and name not in seen[-1:]:
+                if name in seen:
+                    fail("metrics", "%s lies apart" % name)
+                seen.append(name)
+        last = name or last
+    if len(re.findall(r"^vllm:num_requests_waiting\{", text, re.M)) != 1:
+        fail("metrics", "endpoint pickers expect one row of vllm:num_requests_waiting for an engine")
+
+
 def check_metrics(where, objects, known):
     """Alerts, autoscalers and dashboards ask for metrics that the server has, if known is not None."""
     for o in objects:
@@ -317,6 +338,7 @@ def main():
     chart = os.path.abspath(args.chart)
     known = metrics_of(open(args.metrics).read()) if args.metrics else None
     if known is not None:
+        check_exposition(open(args.metrics).read())
         known |= {n + s for n in known for s in ("_bucket", "_sum", "_count")}
     lint = asyncio.run(helm_sdkpy.Lint(helm_sdkpy.Configuration()).run(chart))
     for m in lint["Messages"]:

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <errno.h>
 
+#include "serve/metrics.h"
 #include "serve_rig.h"
 
 #define ALICE "Connection: close\r\nAuthorization: Bearer secret-one\r\n"
@@ -101,6 +102,24 @@ static void administration_needs_the_role(void **state) {
     rig_open(&r, NULL, 0, (struct serve_params){0}, 4); /* no keys: this machine administers */
     assert_int_equal(status_of(get(&r, "/metrics", NULL)), 200);
     rig_close(&r);
+}
+
+/* Readers of the format refuse a second TYPE of a metric, and lines of it that lie apart. */
+static void lines_of_a_metric_are_together(void **state) {
+    static const char text[] = "# HELP a of one\n# TYPE a gauge\na{m=\"x\"} 1\n"
+                               "# TYPE h histogram\nh_bucket{le=\"1\"} 2\nh_sum 3\nh_count 4\n"
+                               "b_count 5\nab 6\n"
+                               "# HELP a of two\n# TYPE a gauge\na{m=\"y z\"} 7\n"
+                               "h_bucket{le=\"1\",m=\"y\"} 8\n# TYPE b_count counter\nb_count 9\n";
+    struct buf out;
+    (void)state;
+    buf_init(&out, 4096);
+    assert_int_equal(metrics_group(text, &out), 0);
+    assert_string_equal(out.p, "# HELP a of one\n# TYPE a gauge\na{m=\"x\"} 1\na{m=\"y z\"} 7\n"
+                               "# TYPE h histogram\nh_bucket{le=\"1\"} 2\nh_sum 3\nh_count 4\n"
+                               "h_bucket{le=\"1\",m=\"y\"} 8\n# TYPE b_count counter\nb_count 5\n"
+                               "b_count 9\nab 6\n");
+    buf_fini(&out);
 }
 
 /* A scraper without a key, which gets nothing else; and the names that gateways know. */
@@ -408,6 +427,7 @@ int main(void) {
         cmocka_unit_test(sharing_is_an_option),
         cmocka_unit_test(administration_needs_the_role),
         cmocka_unit_test(metrics_may_be_open),
+        cmocka_unit_test(lines_of_a_metric_are_together),
         cmocka_unit_test(bodies_cost_what_they_may),
         cmocka_unit_test(all_bodies_together_have_a_budget),
         cmocka_unit_test(large_prompts_leave_room),

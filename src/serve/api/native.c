@@ -183,6 +183,32 @@ static void put_links(struct buf *out, const struct backend *b) {
     }
 }
 
+/* Who reads these names expects one row per engine. So the answers of all names of an engine, such as the orchestrator's,
+ * are added up in the row of its first name. */
+static void put_vllm_gauges(const struct server *s, size_t i, const struct engine_totals *t,
+                            double used, struct buf *out) {
+    const struct backend *b = catalog_at(s->p.catalog, i);
+    int32_t running = 0, waiting = 0;
+    char labels[96];
+    for (size_t k = 0; k < s->n_gate; k++) {
+        const struct backend *other = catalog_at(s->p.catalog, k);
+        if (!other->model || other->model->engine != b->model->engine) continue;
+        if (k < i) return;
+        running += queue_n_running(s->gates[k]);
+        waiting += queue_n_waiting(s->gates[k]);
+    }
+    put_vllm(out, "num_requests_running", "", b->name, running);
+    put_vllm(out, "num_requests_waiting", "", b->name, waiting);
+    put_vllm(out, "kv_cache_usage_perc", "", b->name, used);
+    snprintf(labels, sizeof labels, ",block_size=\"%d\",num_gpu_blocks=\"%lld\"", (int)KV_PAGE,
+             (long long)t->n_ctx / KV_PAGE);
+    put_vllm(out, "cache_config_info", labels, b->name, 1);
+    snprintf(labels, sizeof labels,
+             ",max_lora=\"%d\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"",
+             b->model->n_lora);
+    put_vllm(out, "lora_requests_info", labels, b->name, (double)time(NULL));
+}
+
 static void put_model_gauges(struct server *s, size_t i, struct buf *out) {
     const struct backend *b = catalog_at(s->p.catalog, i);
     int32_t running = queue_n_running(s->gates[i]), waiting = queue_n_waiting(s->gates[i]),
@@ -203,18 +229,7 @@ static void put_model_gauges(struct server *s, size_t i, struct buf *out) {
               b->name, t.n_failed_steps);
     put_cards(out, b);
     put_links(out, b);
-    if (s->p.metrics_compat != COMPAT_VLLM) return;
-    char labels[96];
-    put_vllm(out, "num_requests_running", "", b->name, running);
-    put_vllm(out, "num_requests_waiting", "", b->name, waiting);
-    put_vllm(out, "kv_cache_usage_perc", "", b->name, used);
-    snprintf(labels, sizeof labels, ",block_size=\"%d\",num_gpu_blocks=\"%lld\"", (int)KV_PAGE,
-             (long long)t.n_ctx / KV_PAGE);
-    put_vllm(out, "cache_config_info", labels, b->name, 1);
-    snprintf(labels, sizeof labels,
-             ",max_lora=\"%d\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"",
-             b->model->n_lora);
-    put_vllm(out, "lora_requests_info", labels, b->name, (double)time(NULL));
+    if (s->p.metrics_compat == COMPAT_VLLM) put_vllm_gauges(s, i, &t, used, out);
 }
 
 /* Values of the whole server: the first model's name, and sums over all models. */
@@ -239,13 +254,17 @@ static void put_aliases(struct server *s, struct buf *out) {
 
 void native_metrics(struct http_request *r) {
     struct server *s = http_server(r);
-    struct buf out;
+    struct buf parts, out;
+    buf_init(&parts, 1 << 20);
     buf_init(&out, 1 << 20);
-    metrics_write(&s->metrics, &out);
-    fields_put_ignored(s->metrics.ignored, &out);
-    if (s->p.metrics_compat) put_aliases(s, &out);
-    if (s->p.metrics) s->p.metrics(s->p.metrics_ud, &out);
-    for (size_t i = 0; i < s->n_gate; i++) put_model_gauges(s, i, &out);
+    metrics_write(&s->metrics, &parts);
+    fields_put_ignored(s->metrics.ignored, &parts);
+    if (s->p.metrics_compat) put_aliases(s, &parts);
+    if (s->p.metrics) s->p.metrics(s->p.metrics_ud, &parts);
+    for (size_t i = 0; i < s->n_gate; i++) put_model_gauges(s, i, &parts);
+    int rc = parts.failed ? parts.failed : metrics_group(parts.p, &out);
+    if (rc && !out.failed) out.failed = rc;
+    buf_fini(&parts);
     send_body(r, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }
 
