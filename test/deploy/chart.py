@@ -88,18 +88,10 @@ def check_schema(where, o, version):
 
 # ---- rules ----
 
-def pod_of(o):
-    if o["kind"] == "Deployment":
-        return o["spec"]["template"]["spec"]
-    if o["kind"] == "CronJob":
-        return o["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-    return None
-
-
 def check_pod(where, o, values):
-    pod = pod_of(o)
-    if not pod:
+    if o["kind"] != "Deployment":
         return
+    pod = o["spec"]["template"]["spec"]
     c = pod["containers"][0]
     mounts, volumes = {m["name"] for m in c["volumeMounts"]}, {v["name"] for v in pod["volumes"]}
     if mounts != volumes:
@@ -109,8 +101,6 @@ def check_pod(where, o, values):
     s = c["securityContext"]
     if not s["readOnlyRootFilesystem"] or s["allowPrivilegeEscalation"] or s["capabilities"] != {"drop": ["ALL"]}:
         fail(where, "security context: %s" % s)
-    if o["kind"] != "Deployment":
-        return
     grace = values.get("grace", 60)
     if pod["terminationGracePeriodSeconds"] < grace + 30:
         fail(where, "the pod is killed before running answers end")
@@ -217,10 +207,12 @@ def check_dashboard(where, d):
         cells |= own
 
 
-def check_config(where, objects, chimere):
+def check_config(where, objects, values, chimere):
     """The server accepts its configuration, but for files that only the cluster has."""
     config = next(o["data"] for o in objects if o["kind"] == "ConfigMap" and "config.yaml" in o["data"])["config.yaml"]
     options = yaml.safe_load(config)
+    if options.get("night", False) != values.get("night", {}).get("enabled", False):
+        fail(where, "the server does not use what nights learn")
     for name in ("model", "api-key", "tls-cert", "tls-key", "state-dir", "shared-states", "device", "also", "models-dir"):
         options.pop(name, None)
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as f:
@@ -283,7 +275,7 @@ def check_case(chart, name, args, known):
         check_scheme(where, objects, values)
         check_metrics(where, objects, known)
     if args.chimere:
-        check_config(name, objects, args.chimere)
+        check_config(name, objects, values, args.chimere)
     if args.update:
         open(golden, "w").write(last)
     elif not os.path.exists(golden) or open(golden).read() != last:

@@ -14,7 +14,6 @@ KINDS = {
            ("Service", "services", True), ("ServiceAccount", "serviceaccounts", True), ("Pod", "pods", True),
            ("PersistentVolumeClaim", "persistentvolumeclaims", True)],
     "apps/v1": [("Deployment", "deployments", True)],
-    "batch/v1": [("CronJob", "cronjobs", True), ("Job", "jobs", True)],
     "policy/v1": [("PodDisruptionBudget", "poddisruptionbudgets", True)],
     "autoscaling/v2": [("HorizontalPodAutoscaler", "horizontalpodautoscalers", True)],
     "networking.k8s.io/v1": [("NetworkPolicy", "networkpolicies", True), ("Ingress", "ingresses", True)],

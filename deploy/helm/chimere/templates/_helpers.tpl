@@ -142,6 +142,7 @@ nano
 {{- if .Values.gpu.enabled }}{{ $_ := set $c "device" "cuda" }}{{ end -}}
 {{- if .Values.apiKeys.existingSecret }}{{ $_ := set $c "api-key" (printf "/etc/chimere-keys/%s" .Values.apiKeys.key) }}{{ end -}}
 {{- if .Values.persistence.states.enabled }}{{ $_ := set $c "shared-states" "/var/lib/chimere-states" }}{{ end -}}
+{{- if .Values.night.enabled }}{{ $_ := set $c "night" true }}{{ end -}}
 {{- if .Values.tls.existingSecret }}{{ $_ := set $c "tls-cert" "/etc/chimere-tls/tls.crt" }}{{ $_ := set $c "tls-key" "/etc/chimere-tls/tls.key" }}{{ end -}}
 {{- if .Values.metrics.open }}{{ $_ := set $c "metrics-open" true }}{{ end -}}
 {{- if ne .Values.metrics.compat "none" }}{{ $_ := set $c "metrics-compat" .Values.metrics.compat }}{{ end -}}
