@@ -134,7 +134,9 @@ static int continue_ids(struct store *to, const struct table *t, struct err *e) 
 
 static int copy_table(struct store *from, struct store *to, const struct table *t, int64_t *sum,
                       struct err *e) {
-    int64_t n = count(to, t->name, e), at = 0;
+    int64_t n = count(from, t->name, e), at = 0;
+    if (n <= 0) return (int)n;
+    n = count(to, t->name, e);
     if (n < 0) return (int)n;
     if (n) {
         err_set(e, CHIMERE_EINVAL, "%s: expected an empty store, %s has %lld rows", to->path,

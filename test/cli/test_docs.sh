@@ -5,7 +5,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-needs curl node openssl
+needs curl node openssl python3
 pages=(windows) pids=()
 trap 'kill "${pids[@]}" 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 if [ -z "${CHIMERE_EXE:-}" ]; then
@@ -28,6 +28,7 @@ by() { # FILE WORDS: a check of the repository that runs the command
     grep -qF -- "$2" "$SOURCE_DIR/$1" || fail "$page.md: '$line': $1 does not say '$2'"
 }
 chimere() { "$CHIMERE" "$@"; }
+sqlite() { python3 -c 'import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute(sys.argv[2]); d.commit()' "$@"; }
 # with WORDS: the words of a page in place of its examples
 with() {
     local w=${1//build\/release\/chimere/chimere}
@@ -90,9 +91,14 @@ try() {
         ;;
     'createdb chimere') runs "$bin/createdb -h $work/db -U chimere chimere" ;;
     'chimere store copy '*)
-        mkdir -p state
-        chimere odo log --db state/chimere.db >/dev/null # makes the store
+        from=$(with "${1#chimere store copy }")
+        mkdir -p "$(dirname "${from%% *}")"
+        chimere odo log --db "${from%% *}" >/dev/null # makes the store
+        row="answers(owner, name, at_ms, n_bytes, input, response) VALUES('', 'r', 0, 2, 'i', 'o')"
+        [[ $from != *.local* ]] || row="personas(owner, name, text) VALUES('', 'pirate', 'Speak so.')"
+        sqlite "${from%% *}" "INSERT INTO $row"
         runs "$1"
+        [ "$said" = "1 rows copied" ] || fail "$page.md: '$1' says $said"
         ;;
     'helm install '*) by test/cli/test_chart.sh deploy/helm/chimere ;;
     'kubectl apply -k '*) by test/deploy/chart.py kustomize ;;

@@ -16,6 +16,7 @@
 #include "store/copy.h"
 #include "store/doc_root.h"
 #include "store/job.h"
+#include "store/persona.h"
 #include "store/server/lead.h"
 #include "store/sql/sql_impl.h"
 #include "store/store_impl.h"
@@ -231,6 +232,16 @@ static void the_folders_of_documents_are_copied(void **state) {
     assert_int_equal(store_copy(from, to, &e), 2);
     assert_int_equal(store_doc_root_list(to, "c", see_root, seen, &e), 0);
     assert_string_equal(seen, "/a /a/b! ");
+    store_close(from);
+    /* then the other file of a server, whose rows are of other kinds; rows of the same kind are not mixed */
+    const struct store_persona p = {.name = "pirate", .text = "Speak so."};
+    int64_t id;
+    snprintf(place, sizeof place, "%s", fresh("personas"));
+    from = open_ok(place);
+    assert_int_equal(store_persona_put(from, "ann", &p, &id, &e), 0);
+    assert_int_equal(store_copy(from, to, &e), 1);
+    assert_int_equal(store_copy(from, to, &e), CHIMERE_EINVAL);
+    assert_non_null(strstr(e.text, "personas has 1 rows"));
     store_close(from);
     store_close(to);
 }

@@ -46,10 +46,12 @@ int cmd_store(int argc, char **argv) {
                    "usage: chimere store copy FROM TO\n"
                    "       chimere store check STORE\n\n"
                    "A store is a file such as chimere.db, or "
-                   "postgres://USER:PASSWORD@HOST/DATABASE. copy wants an\n"
-                   "empty TO and a FROM that no server writes to; ids stay. The index of saved "
-                   "states is not\n"
-                   "copied: their files belong to one machine.",
+                   "postgres://USER:PASSWORD@HOST/DATABASE. copy wants a\n"
+                   "FROM that no server writes to, and a TO without rows of the kinds that FROM "
+                   "has; ids stay. A server\n"
+                   "with --state-dir has two stores, DIR/chimere.db and that of --db: copy one "
+                   "after the other. The index of\n"
+                   "saved states is not copied: their files belong to one machine.",
                    argc, argv, &status))
         return status;
     struct err e = {0};
