@@ -22,9 +22,10 @@ enum {
 };
 
 struct serve_night {
-    const struct cfg *c; /* borrowed */
-    struct chat_rig *r;  /* borrowed */
-    struct docs *docs;   /* borrowed; NULL: none open */
+    const struct cfg *c;               /* borrowed */
+    struct chat_rig *r;                /* borrowed */
+    struct docs *docs;                 /* borrowed; NULL: none open */
+    struct serve_night_counts *counts; /* borrowed */
     struct night_judge_files judges;
     double budget_s, canary, price;
     char currency[PRICE_CURRENCY];
@@ -99,7 +100,21 @@ static int run_night(void *ud, const struct night_clock *clock, const char *step
     nights_close(nights);
     store_close(store);
     json_decref(items);
+    if (rc != CHIMERE_EBUSY && night_clock_goes_on(clock)) {
+        if (rc) s->counts->n_failed++;
+        else s->counts->n_ended++;
+    }
     return rc;
+}
+
+void serve_night_metrics(const struct serve_night_counts *counts, struct buf *out) {
+    buf_printf(
+        out,
+        "# HELP chimere_nights_total Nights of this process, by whether they ended or failed\n"
+        "# TYPE chimere_nights_total counter\n"
+        "chimere_nights_total{result=\"ended\"} %llu\n"
+        "chimere_nights_total{result=\"failed\"} %llu\n",
+        (unsigned long long)counts->n_ended, (unsigned long long)counts->n_failed);
 }
 
 /* Ends a trial when its time or its ratings say so. Looking takes no lock; only the end does, so a night of another
@@ -154,7 +169,8 @@ static int open_serving(struct serve_night *s, const char *dir, struct learned *
 }
 
 int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_rig *r,
-                     const struct odo_rig *odo, struct learned *learned, struct err *e) {
+                     const struct odo_rig *odo, struct learned *learned,
+                     struct serve_night_counts *counts, struct err *e) {
     char dir[NIGHTS_MAX_PATH];
     struct nights *n;
     *out = NULL;
@@ -172,6 +188,7 @@ int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_
     s->c = c;
     s->r = r;
     s->docs = odo->docs;
+    s->counts = counts;
     s->judges = (struct night_judge_files){
         .judge = "night-judge", .reward = odo->prm, .reward_name = odo->scorer.name};
     snprintf(s->dir, sizeof s->dir, "%s", dir);

@@ -25,12 +25,19 @@
 
 struct odo_rig;
 struct serve_night;
+struct
+    serve_night_counts { /* of nights of this process; those that the end of the server stops are in neither */
+    _Atomic uint64_t n_ended, n_failed;
+};
 
-/* c, r, odo (its documents and its process reward model, if there are any) and learned are borrowed until
+/* c, r, odo (its documents and its process reward model, if there are any), learned and counts are borrowed until
  * serve_night_close, which must be called before the engine is closed. The files of the current night are in `learned`
  * when it returns. */
 int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_rig *r,
-                     const struct odo_rig *odo, struct learned *learned, struct err *e);
+                     const struct odo_rig *odo, struct learned *learned,
+                     struct serve_night_counts *counts, struct err *e);
+/* The text for /metrics. */
+void serve_night_metrics(const struct serve_night_counts *counts, struct buf *out);
 void serve_night_close(struct serve_night *s);
 
 #endif

@@ -11,7 +11,7 @@ venv=$SOURCE_DIR/.venv-deploy/bin
 }
 export HOME=$work PYTHONDONTWRITEBYTECODE=1
 # alerts and dashboards may only ask for what a server reports
-"$CHIMERE" serve --port 0 -q -m nano --ctx 256 --metrics-compat vllm >served 2>log &
+"$CHIMERE" serve --port 0 -q -m nano --ctx 256 --metrics-compat vllm --night --night-dir nights >served 2>log &
 pid=$!
 trap 'kill $pid 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 for _ in $(seq 2400); do grep -q 'http://' served && break || sleep 0.05; done

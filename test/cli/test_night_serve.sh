@@ -36,6 +36,8 @@ until_ 200 "a night that was missed" grep -q 'night 1 ended: something better' s
 grep -q 'night: --night-judge: .*missing.gguf' said || fail "a judge that is missing is not named"
 night history | grep '^\*    1 .*engram promoted' >/dev/null || fail "history: $(night history)"
 until_ 60 "the time of the night" python3 -c 'import json; exit(json.load(open("nights/ran.json"))["engram"] <= 1000000000)'
+counts() { curl -sf -m 300 "$url/metrics" | grep "^chimere_nights_total{result=\"$1\"} 1$" >/dev/null; }
+counts ended || fail "metrics: $(curl -s -m 300 "$url/metrics" | grep nights)"
 
 # a new time takes effect without a restart; a request goes first
 ran '{"lora": 1000000000}'
@@ -50,3 +52,11 @@ grep -q '"lora": 1000000000' nights/ran.json || fail "a night that was cut off c
 [ -e nights/live/night.engram ] || fail "what was promoted does not serve: $(night status)"
 start
 until_ 200 "the night again" python3 -c 'exit(open("said").read().count("a night begins: lora") < 2)'
+
+# a night that fails is counted
+stop_server
+night schedule lora=off engram=04:00 >/dev/null
+ran '{"engram": 1000000000}'
+for object in nights/objects/*; do printf x >"$object"; done
+start
+until_ 200 "a night that fails" counts failed

@@ -333,6 +333,17 @@ static int open_others(const struct cfg *c, struct models **r, struct catalog *c
     return rc;
 }
 
+struct more_metrics {
+    struct odo *odo; /* borrowed; NULL: not served */
+    bool has_nights;
+    struct serve_night_counts nights;
+};
+static void put_metrics(void *ud, struct buf *out) {
+    struct more_metrics *m = ud;
+    if (m->odo) odo_metrics(m->odo, out);
+    if (m->has_nights) serve_night_metrics(&m->nights, out);
+}
+
 static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct serve_params *p,
                        struct err *e) {
     const struct cfg *c = reload->c;
@@ -383,12 +394,14 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
     if (odo.odo) {
         rc = odo_register(odo.odo, catalog, e);
         p->odo = odo.odo;
-        p->metrics = odo_metrics, p->metrics_ud = odo.odo;
     }
+    struct more_metrics more = {.odo = odo.odo, .has_nights = cfg_bool(c, "night")};
+    p->metrics = put_metrics, p->metrics_ud = &more;
     if (!rc) rc = open_others(c, &p->models, catalog, e);
     p->n_learn = cfg_list(c, "learn", &p->learn);
     if (!rc && p->n_learn) rc = odo_args_store(c, &p->learn_store, e);
-    if (!rc && cfg_bool(c, "night")) rc = serve_night_open(&night, c, r, &odo, model.learned, e);
+    if (!rc && more.has_nights)
+        rc = serve_night_open(&night, c, r, &odo, model.learned, &more.nights, e);
     if (!rc) rc = serve_open(&s, p, e);
     if (!rc) {
         announce(p, serve_port(s), backend->name, model.n_seq);
@@ -408,6 +421,7 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
     backend->ops->close(backend);
     learned_free(model.learned);
     p->catalog = NULL;
+    p->metrics = NULL;
     return rc;
 }
 
