@@ -87,7 +87,7 @@ static void test_pdf(void **state) {
     extract_text(&x, EXTRACT_PDF, b.p, b.n, &(struct extract_how){.deadline_ns = clock_ns() - 1},
                  &e);
     extract_fini(&x);
-    assert_true(clock_ms_since(start) < 2000.0 * TEST_SLOWNESS);
+    assert_true(clock_ms_since(start) < 30000);
     for (size_t n = 16; n < b.n; n += 97) {
         extract_text(&x, EXTRACT_PDF, b.p, n, &none, &e);
         extract_fini(&x);
