@@ -26,13 +26,16 @@ struct talk {
     struct engine_job job;
     int32_t tokens[2 * MAX_TOKENS]; /* prompt, then answer */
     int32_t n_prompt, n, n_told;
-    _Atomic bool is_done;
+    _Atomic bool is_done, is_held; /* held: at its next token */
+    _Atomic bool is_speaking;
 };
 
 static bool on_token(struct engine_job *j, int32_t token, bool is_end,
                      const struct sampler_probs *probs) {
     struct talk *t = j->ud;
     (void)is_end, (void)probs;
+    t->is_speaking = true;
+    while (t->is_held) usleep(500);
     if (t->n_prompt + t->n < 2 * MAX_TOKENS) t->tokens[t->n_prompt + t->n++] = token;
     return true;
 }
@@ -265,11 +268,13 @@ static void test_abort(void **state) {
     await(&first);
     check(&first, 10, 0);
     prepare(&beside, 100, 3, 300);
+    beside.is_held = true; /* or it might end before the other one comes */
     submit(&l, &beside);
-    while (beside.n < 3) usleep(500);
+    while (!beside.is_speaking) usleep(500);
     prepare(&bad, 100, 1, 10);
     bad.tokens[99] = FAKE_ABORT;
     submit(&l, &bad);
+    beside.is_held = false;
     await(&bad);
     await(&beside);
     assert_int_equal(bad.job.finish, FINISH_ERROR);
