@@ -15,6 +15,8 @@
 #include "strategy/prm.h"
 #include "strategy/strategy.h"
 
+#include "await.h"
+
 static struct loaded nano;
 static struct backend_model about;
 static struct backend *backend;
@@ -182,12 +184,8 @@ static void test_cancelled(void **state) {
     pthread_join(thread, NULL);
     assert_int_equal(r.finish, FINISH_CANCELLED);
     strategy_fini(&r);
-    for (int i = 0; i < 500;
-         i++) { /* a job's slot is given back behind the step that it ended in */
-        engine_totals(nano.engine, &t);
-        if (!t.n_active && !t.n_waiting) break;
-        usleep(10000);
-    }
+    /* a job's slot is given back behind the step that it ended in */
+    AWAIT((engine_totals(nano.engine, &t), !t.n_active && !t.n_waiting));
     assert_int_equal(t.n_active, 0);
     assert_int_equal(t.n_waiting, 0);
 }

@@ -17,6 +17,7 @@
 #include "odo/decide/difficulty.h"
 #include "odo/pipeline/pipeline.h"
 
+#include "await.h"
 #include "scratch.h"
 
 static int make_dir(void **state) {
@@ -107,16 +108,19 @@ static void test_refused(void **state) {
     refused("name: &a x\nsteps: &s [*s]\n", "x.yaml:2:", "key: value");
 }
 
-/* Waits at most two seconds for the watcher. */
+static bool is_newer(struct pipeline_dir *d, uint64_t version) {
+    struct pipeline_set *s = pipeline_hold(d);
+    bool is = pipeline_version(s) > version;
+    pipeline_release(s);
+    return is;
+}
+
+/* Waits for the watcher. */
 static struct pipeline_set *await(struct pipeline_dir *d, uint64_t version) {
-    for (int i = 0; i < 400; ++i) {
-        struct pipeline_set *s = pipeline_hold(d);
-        if (pipeline_version(s) > version) return s;
-        pipeline_release(s);
-        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-    }
-    fail_msg("no new version");
-    return NULL;
+    AWAIT(is_newer(d, version));
+    struct pipeline_set *s = pipeline_hold(d);
+    assert_true(pipeline_version(s) > version);
+    return s;
 }
 
 static void test_reload(void **state) {

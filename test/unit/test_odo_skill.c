@@ -13,6 +13,7 @@
 #include "odo/pipeline/skill.h"
 #include "tools/tool.h"
 
+#include "await.h"
 #include "odo_bed.h"
 #include "scratch.h"
 
@@ -214,6 +215,17 @@ static void test_in_a_run(void **state) {
     bed_close(&b);
 }
 
+/* The fool says this, and there are n skills. */
+static bool jests(struct pipeline_dir *d, const char *text, int n) {
+    int n_skill;
+    struct pipeline_set *s = pipeline_hold(d);
+    const char *fool = pipeline_persona(s, "fool");
+    pipeline_skills(s, &n_skill);
+    bool is = fool && !strcmp(fool, text) && n_skill == n;
+    pipeline_release(s);
+    return is;
+}
+
 /* A persona is chosen by a request; one that appears or changes is there at once, a broken skill costs itself alone. */
 static void test_reload(void **state) {
     (void)state;
@@ -231,26 +243,12 @@ static void test_reload(void **state) {
     pipeline_release(s);
     scratch_put("personas/fool/SOUL.md", "You jest.\n");
     scratch_put("skills/broken/SKILL.md", "---\nname: broken\ndescription: Mended.\n---\n");
-    bool there = false;
-    for (int i = 0; i < 2000 && !there; ++i) {
-        s = pipeline_hold(d);
-        const char *fool = pipeline_persona(s, "fool");
-        pipeline_skills(s, &n);
-        there = fool && !strcmp(fool, "You jest.") && n == 4;
-        pipeline_release(s);
-        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-    }
-    assert_true(there);
+    AWAIT(jests(d, "You jest.", 4));
+    assert_true(jests(d, "You jest.", 4));
     scratch_put("personas/fool/SOUL.md",
                 "You jest a lot.\n"); /* in a folder that was not there at the start */
-    there = false;
-    for (int i = 0; i < 2000 && !there; ++i) {
-        s = pipeline_hold(d);
-        there = !strcmp(pipeline_persona(s, "fool"), "You jest a lot.");
-        pipeline_release(s);
-        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-    }
-    assert_true(there);
+    AWAIT(jests(d, "You jest a lot.", 4));
+    assert_true(jests(d, "You jest a lot.", 4));
     pipeline_dir_close(d);
     struct odo_params p = {.pipelines = scratch};
     struct bed b;

@@ -18,6 +18,8 @@
 #include "model/vocab.h"
 #include "text/grammar/grammar_mask.h"
 
+#include "await.h"
+
 enum { LENGTH = 4, MAX_TEXT = 100 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { N_FAKE = 1000, N_NANO = 40 };
@@ -441,11 +443,8 @@ static void rounds_may_be_cut(void **state) {
     run(g, nano.ids, nano.n_ids, 40, &sp, &again);
     assert_memory_equal(again.tokens, whole.tokens, 40 * sizeof *whole.tokens);
     struct engine_totals totals;
-    for (int i = 0; i < 2000; i++) { /* a caller hears of the end before the step's own ends */
-        engine_totals(g, &totals);
-        if (!totals.n_active) break;
-        usleep(1000);
-    }
+    /* a caller hears of the end before the step's own ends */
+    AWAIT((engine_totals(g, &totals), !totals.n_active));
     assert_int_equal(totals.n_active, 0);
     assert_true(totals.n_accepted > 60);
     engine_free(g);

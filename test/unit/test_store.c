@@ -33,6 +33,8 @@
 #include "store/answer.h"
 #include "store/store_impl.h"
 
+#include "await.h"
+
 static const char *in_dir(const char *name) {
     static char path[2][128];
     static int turn;
@@ -728,12 +730,8 @@ static void other_connections_are_noticed(void **state) {
     assert_true(store_version(a) == before);
     struct store_key k = {.name = "new"};
     assert_int_equal(store_key_add(b, &k, &e), 0);
-    int64_t after = before;
-    for (int i = 0; i < 200 && after == before; i++) {
-        after = store_version(a);
-        if (after == before) usleep(10000);
-    }
-    assert_true(after != before);
+    AWAIT(store_version(a) != before);
+    assert_true(store_version(a) != before);
     store_close(a);
     store_close(b);
 }
