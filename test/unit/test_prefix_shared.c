@@ -18,6 +18,7 @@
 #include "engine/prefix_shared.h"
 #include "kernels/cpu/cpu.h"
 #include "model/model.h"
+#include "await.h"
 #include "scratch.h"
 
 enum { VOCAB = 500, MAX_TALK = 4096, STATE = 100, FILE_BYTES = 2900 };
@@ -91,7 +92,7 @@ static bool is_slow;
 static const struct lm_mark_ops *quick;
 static int load_slowly(struct lm *l, const char *path, struct checkpoint **out, void **extra,
                        size_t *n_extra, struct err *e) {
-    usleep(150000);
+    usleep(400000);
     return quick->load(l, path, out, extra, n_extra, e);
 }
 static void slow_down(struct lm *lm) {
@@ -142,7 +143,7 @@ static int each_state(const char *dir, void (*each)(const char *path)) {
 
 /* States are written after the answer. */
 static void wait_for(const char *dir, int n) {
-    for (int i = 0; i < 5000 && each_state(dir, NULL) < n; i++) usleep(1000);
+    AWAIT(each_state(dir, NULL) >= n);
     assert_int_equal(each_state(dir, NULL), n);
 }
 
@@ -371,8 +372,8 @@ static void what_is_faster_is_done(void **state) {
         for (int i = 0; i < 2; i++) answer(g, &t[i], 70);
         engine_free(g);
         is_slow =
-            slow; /* 150 ms, and nearly nothing for a step; or the file's own time, and 40 ms per prompt */
-        step_us = slow ? 0 : 20000;
+            slow; /* 400 ms, and nearly nothing for a step; or the file's own time, and 200 ms per prompt */
+        step_us = slow ? 0 : 100000;
         g = open_engine(&p);
         answer(g, &t[2], 2); /* evaluated: measures that */
         answer(g, &t[0], 2); /* read: measures that */
