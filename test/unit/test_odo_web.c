@@ -53,6 +53,8 @@ static void handle_brave(struct loopback *l, int fd, const char *path, const cha
     }
 }
 
+enum { SLOW_S = 20 }; /* until the slow page answers */
+
 static void handle(struct loopback *l, int fd, const char *path, const char *request) {
     char body[8192];
     n_key += strstr(request, brave_key) != NULL;
@@ -97,7 +99,7 @@ static void handle(struct loopback *l, int fd, const char *path, const char *req
         ssize_t k = send(fd, head, strlen(head), MSG_NOSIGNAL);
         (void)k;
     } else if (!strcmp(path, "/slow")) {
-        sleep(3);
+        sleep(SLOW_S);
     } else if (!strcmp(path, "/binary")) {
         loopback_reply(fd, "200 OK", "application/octet-stream", "zebras");
     } else {
@@ -146,11 +148,10 @@ static void test_stages(void **state) {
                              .more = more,
                              .n_more = 1,
                              .k = 6,
-                             .deadline_ns = clock_ns() + (int64_t)2000000000};
+                             .deadline_ns = clock_ns() + (int64_t)3000000000};
     int64_t start = clock_ns();
     if (web_search(w, &q, &h, &e)) fail_msg("%s", e.text);
-    assert_true(clock_ms_since(start) <
-                2900.0 * TEST_SLOWNESS); /* the slow page did not hold the others */
+    assert_true(clock_ms_since(start) < 1000.0 * SLOW_S / 2); /* it did not hold the others */
     assert_true(h.n >= 2);
     bool good = false;
     for (int i = 0; i < h.n; ++i) {
@@ -169,7 +170,7 @@ static void test_stages(void **state) {
     web_hits_fini(&h);
     /* again: results and pages are kept */
     int before = server.n_request;
-    q.deadline_ns = clock_ns() + (int64_t)1000000000;
+    q.deadline_ns = clock_ns() + (int64_t)2000000000;
     assert_int_equal(web_search(w, &q, &h, NULL), 0);
     assert_int_equal(asked("/search"), 2);
     assert_int_equal(asked("/good"), 1);
@@ -185,7 +186,7 @@ static void test_private(void **state) {
     struct web_hits h;
     int before = asked("/good");
     struct web_question q = {
-        .text = "snippet of zebras", .k = 4, .deadline_ns = clock_ns() + (int64_t)3000000000};
+        .text = "snippet of zebras", .k = 4, .deadline_ns = clock_ns() + (int64_t)60000000000};
     assert_int_equal(web_search(w, &q, &h, NULL), 0);
     assert_int_equal(asked("/good"), before);
     assert_true(json_is_true(json_object_get(h.report, "snippets_only")));
@@ -200,7 +201,7 @@ static void test_down(void **state) {
     struct web_hits h;
     struct err e = {0};
     struct web_question q = {
-        .text = "zebras", .k = 4, .deadline_ns = clock_ns() + (int64_t)2000000000};
+        .text = "zebras", .k = 4, .deadline_ns = clock_ns() + (int64_t)60000000000};
     engine_down = true;
     assert_int_equal(web_search(w, &q, &h, &e), CHIMERE_EIO);
     assert_non_null(strstr(e.text, "does not answer"));
@@ -208,7 +209,7 @@ static void test_down(void **state) {
     engine_down = false;
     /* an irrelevant answer is dropped rather than shown */
     q.text = "price of copper in Antofagasta yesterday";
-    q.deadline_ns = clock_ns() + (int64_t)1000000000;
+    q.deadline_ns = clock_ns() + (int64_t)60000000000;
     assert_int_equal(web_search(w, &q, &h, NULL), 0);
     assert_int_equal(h.n, 0);
     web_hits_fini(&h);
@@ -228,7 +229,7 @@ static int search_brave(const char *key, struct web_hits *h, struct err *e) {
     if (web_open(&w, &p, e)) fail_msg("%s", e->text);
     struct web_question q = {.text = "How many stripes do the zebras of Quagga have?",
                              .k = 4,
-                             .deadline_ns = clock_ns() + (int64_t)5000000000};
+                             .deadline_ns = clock_ns() + (int64_t)60000000000};
     int rc = web_search(w, &q, h, e);
     web_close(w);
     return rc;
@@ -287,17 +288,19 @@ static void test_cache(void **state) {
     assert_int_equal(web_open(&w, &p, NULL), 0);
     struct web_question q = {.text = "lifetime of zebras in a cache", .k = 2};
     int searched[3];
+    int64_t start = clock_ns(), second = 0;
     for (int i = 0; i < 3; ++i) {
         if (i == 2) usleep(1200000);
-        q.deadline_ns = clock_ns() + (int64_t)5000000000;
+        q.deadline_ns = clock_ns() + (int64_t)60000000000;
         int before = server.n_request;
         assert_int_equal(web_search(w, &q, &h, NULL), 0);
         searched[i] = server.n_request - before;
         web_hits_fini(&h);
+        if (i == 1) second = clock_ns();
     }
     assert_true(searched[0] >= 2); /* the search, robots.txt, the page */
-    assert_true(searched[1] == 0 || TEST_SLOWNESS > 1);
-    assert_int_equal(searched[2], 1); /* the search alone */
+    if (second - start < 1000000000) assert_int_equal(searched[1], 0); /* before its end */
+    assert_int_equal(searched[2], 1);                                  /* the search alone */
     web_close(w);
 }
 
