@@ -25,6 +25,8 @@
 #include "tools/sandbox.h"
 #include "tools/tool_files.h"
 
+#include "await.h"
+
 static struct tool_set *tools;
 
 static int setup(void **state) {
@@ -81,13 +83,20 @@ static void run(const struct sandbox_job *j, struct sandbox_result *r, char *out
     buf_fini(&b);
 }
 
-/* Processes of ours or of nobody's whose command line holds this word. */
-static bool is_alive(const char *word) {
+/* How long programs sleep that must not outlive a test: a number of this process alone. */
+static const char *seconds(void) {
+    static char text[24];
+    snprintf(text, sizeof text, "9876%07ld", (long)getpid());
+    return text;
+}
+
+/* Whether a process sleeps that long. */
+static bool is_asleep(void) {
     char command[200];
     snprintf(command, sizeof command,
              "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f; echo; done 2>/dev/null | "
              "grep -v grep | grep -q '^[^ ]*sleep %s'",
-             word);
+             seconds());
     return !system(command);
 }
 
@@ -136,35 +145,35 @@ static void test_doors(void **state) {
 static void test_wall(void **state) {
     (void)state;
     static const char *const codes[] = {
-        "exec >&- 2>&-; sleep 98761",
-        "exec <&- >&- 2>&-; trap '' TERM INT HUP; while :; do sleep 98761; done",
-        "exec >&- 2>&-; setsid sleep 98761 & exec sleep 98761",
-        "exec >&- 2>&-; (setsid sh -c 'sleep 98761' &) ; sleep 98761",
+        "exec >&- 2>&-; sleep $0",
+        "exec <&- >&- 2>&-; trap '' TERM INT HUP; while :; do sleep $0; done",
+        "exec >&- 2>&-; setsid sleep $0 & exec sleep $0",
+        "exec >&- 2>&-; (setsid sh -c 'sleep $0' $0 &) ; sleep $0",
         "while :; do :; done",
-        "exec >log 2>&1; sleep 98761 & sleep 98761 & wait",
+        "exec >log 2>&1; sleep $0 & sleep $0 & wait",
     };
     struct sandbox_job job;
     struct sandbox_result r;
     char out[4096];
     if (!can_run()) skip();
     for (size_t i = 0; i < sizeof codes / sizeof *codes; ++i) {
-        job_init(&job, (const char *const[]){"/bin/sh", "-c", codes[i], NULL}, 300);
+        job_init(&job, (const char *const[]){"/bin/sh", "-c", codes[i], seconds(), NULL}, 300);
         int64_t start = clock_ns();
         run(&job, &r, out, sizeof out);
         double ms = clock_ms_since(start);
-        if (!r.timed_out || ms < 290 || ms > 2500 * TEST_SLOWNESS)
+        if (!r.timed_out || ms < 290 || ms > 30000)
             fail_msg("%s: %.0f ms, timed_out %d", codes[i], ms, r.timed_out);
     }
-    assert_false(is_alive("98761"));
+    assert_false(is_asleep());
     /* a program that ends well leaves nothing behind either, and its children do not hold the call */
-    job_init(&job, (const char *const[]){"/bin/sh", "-c", "setsid sleep 98762 & echo ok", NULL},
-             10000);
+    const char *leaves[] = {"/bin/sh", "-c", "setsid sleep $0 & echo ok", seconds(), NULL};
+    job_init(&job, leaves, 60000);
     int64_t start = clock_ns();
     run(&job, &r, out, sizeof out);
     assert_string_equal(out, "ok\n");
-    assert_true(clock_ms_since(start) < 2500.0 * TEST_SLOWNESS);
+    assert_true(clock_ms_since(start) < 30000);
     assert_false(r.timed_out);
-    assert_false(is_alive("98762"));
+    assert_false(is_asleep());
 }
 
 static void *cancel_soon(void *ud) {
@@ -181,24 +190,23 @@ static void test_cancel(void **state) {
     pthread_t t;
     char out[256];
     if (!can_run()) skip();
-    job_init(
-        &job,
-        (const char *const[]){"/bin/sh", "-c", "exec >&- 2>&-; sleep 98763 & sleep 98763", NULL},
-        30000);
+    const char *argv[] = {"/bin/sh", "-c", "exec >&- 2>&-; sleep $0 & sleep $0", seconds(), NULL};
+    job_init(&job, argv, 60000);
     job.cancelled = &cancelled;
     int64_t start = clock_ns();
     assert_int_equal(pthread_create(&t, NULL, cancel_soon, &cancelled), 0);
     run(&job, &r, out, sizeof out);
     pthread_join(t, NULL);
     assert_true(r.cancelled && !r.timed_out);
-    assert_true(clock_ms_since(start) < 2500.0 * TEST_SLOWNESS);
-    assert_false(is_alive("98763"));
+    assert_true(clock_ms_since(start) < 30000);
+    assert_false(is_asleep());
 }
 
 /* When the server is killed without warning, so are its programs. */
 static void test_orphans(void **state) {
     (void)state;
     if (!can_run()) skip();
+    const char *number = seconds();
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (!pid) {
@@ -206,16 +214,16 @@ static void test_orphans(void **state) {
         struct sandbox_result r;
         struct buf b;
         buf_init(&b, 1 << 16);
-        job_init(&job, (const char *const[]){"/bin/sleep", "98764", NULL}, 60000);
+        job_init(&job, (const char *const[]){"/bin/sleep", number, NULL}, 2 * AWAIT_MS);
         sandbox_run(&job, &b, &r, NULL);
         _exit(0);
     }
-    for (int i = 0; i < 500 && !is_alive("98764"); ++i) usleep(10000);
-    assert_true(is_alive("98764"));
+    AWAIT(is_asleep());
+    assert_true(is_asleep());
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    for (int i = 0; i < 500 && is_alive("98764"); ++i) usleep(10000);
-    assert_false(is_alive("98764"));
+    AWAIT(!is_asleep());
+    assert_false(is_asleep());
 }
 
 static void test_limits(void **state) {
@@ -299,49 +307,70 @@ static void test_javascript(void **state) {
 
 struct many {
     struct sandbox_job job;
+    pthread_t thread;
     int rc;
     struct err e;
-    double ms;
+    _Atomic bool is_over;
 };
 
 static void *run_one(void *ud) {
     struct many *m = ud;
     struct sandbox_result r;
     struct buf b;
-    int64_t start = clock_ns();
     buf_init(&b, 1 << 16);
     m->rc = sandbox_run(&m->job, &b, &r, &m->e);
-    m->ms = clock_ms_since(start);
+    m->is_over = true;
     buf_fini(&b);
     return NULL;
+}
+
+static void describe(struct many *m, const char *owner, const char *const *argv) {
+    job_init(&m->job, argv, 2 * AWAIT_MS);
+    m->job.owner = owner;
+}
+
+static void start(struct many *m) {
+    assert_int_equal(pthread_create(&m->thread, NULL, run_one, m), 0);
+}
+
+static _Atomic int n_begun;
+static void count_begun(void *ud, const char *bytes, size_t n) {
+    (void)ud, (void)bytes;
+    n_begun += n == 1;
 }
 
 /* One owner's programs wait for each other, until their deadline; another owner's do not wait for them. */
 static void test_turns(void **state) {
     (void)state;
-    enum { N = SANDBOX_MAX_EACH + 2 };
-    static struct many m[N + 1];
-    pthread_t t[N + 1];
-    const char *slow[] = {"/bin/sleep", "1.5", NULL}, *quick[] = {"/bin/true", NULL};
+    enum { WAITS = SANDBOX_MAX_EACH, LATE, OTHER, N };
+    static struct many m[N];
+    _Atomic bool is_enough = false;
+    const char *endless[] = {"/bin/sh", "-c", "echo; exec sleep $0", seconds(), NULL},
+               *quick[] = {"/bin/true", NULL};
     if (!can_run()) skip();
-    for (int i = 0; i < N; ++i) {
-        job_init(&m[i].job, slow, 10000);
-        m[i].job.owner = "one";
-        if (i == N - 1) m[i].job.deadline_ns = clock_ns() + 300000000;
-        assert_int_equal(pthread_create(&t[i], NULL, run_one, &m[i]), 0);
-        if (i == SANDBOX_MAX_EACH - 1) usleep(200000);
+    n_begun = 0;
+    for (int i = 0; i < N; ++i)
+        describe(&m[i], i == OTHER ? "two" : "one", i < WAITS ? endless : quick);
+    for (int i = 0; i < WAITS; ++i) {
+        m[i].job.cancelled = &is_enough;
+        m[i].job.output = count_begun;
+        start(&m[i]);
     }
-    job_init(&m[N].job, quick, 10000);
-    m[N].job.owner = "two";
-    assert_int_equal(pthread_create(&t[N], NULL, run_one, &m[N]), 0);
-    for (int i = 0; i <= N; ++i) pthread_join(t[i], NULL);
-    for (int i = 0; i < SANDBOX_MAX_EACH; ++i) assert_int_equal(m[i].rc, 0);
-    assert_int_equal(m[N - 2].rc, 0); /* waited for a turn */
-    assert_true(m[N - 2].ms > 2000);
-    assert_int_equal(m[N - 1].rc, CHIMERE_ETIMEOUT);
-    assert_non_null(strstr(m[N - 1].e.text, "run already"));
-    assert_int_equal(m[N].rc, 0);
-    assert_true(m[N].ms < 1200 * TEST_SLOWNESS);
+    AWAIT(n_begun == WAITS);
+    assert_int_equal(n_begun, WAITS);
+    m[LATE].job.deadline_ns = clock_ns() + 300000000;
+    for (int i = WAITS; i < N; ++i) start(&m[i]);
+    pthread_join(m[OTHER].thread, NULL);
+    pthread_join(m[LATE].thread, NULL);
+    assert_int_equal(m[OTHER].rc, 0);
+    assert_int_equal(m[LATE].rc, CHIMERE_ETIMEOUT);
+    assert_non_null(strstr(m[LATE].e.text, "run already"));
+    for (int i = 0; i <= WAITS; ++i) assert_false(m[i].is_over);
+    is_enough = true;
+    for (int i = 0; i <= WAITS; ++i) {
+        pthread_join(m[i].thread, NULL);
+        assert_int_equal(m[i].rc, 0);
+    }
 }
 
 /* ---- kernels that forbid ---- */
