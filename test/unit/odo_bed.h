@@ -91,7 +91,7 @@ static inline int bed_run_counted(void *ud, const json_t *args, struct tool_env 
 
 static inline void bed_add_counted(struct tool_set *s, const char *name, unsigned flags, int *n) {
     struct tool t = {.flags = flags,
-                     .deadline_ms = 1000,
+                     .deadline_ms = 60000,
                      .spec = tool_spec(name, "A tool.", "{\"type\":\"object\"}"),
                      .run = bed_run_counted,
                      .ud = n};

@@ -1,6 +1,6 @@
 /* A backend that answers from a script and keeps what it was asked: what the orchestrator does, without a
- * model. Each reply is content, or "call NAME ARGS" lines; "fail" fails; "hang" waits to be cancelled,
- * "stuck" does not even hear that. */
+ * model. Each reply is content, or "call NAME ARGS" lines; "fail" fails; "hang" waits HANG_MS to be
+ * cancelled, "stuck" does not even hear that. */
 #ifndef CHIMERE_TEST_ODO_SCRIPT_H
 #define CHIMERE_TEST_ODO_SCRIPT_H
 
@@ -12,6 +12,8 @@
 
 #include "base/mem.h"
 #include "backend/backend.h"
+
+enum { HANG_MS = 60000 };
 
 struct script {
     struct backend base;
@@ -68,10 +70,10 @@ static inline void *script_work(void *ud) {
         err_set(&failed, CHIMERE_EDEVICE, "the script says so");
         end = (struct generation_end){.finish = FINISH_ERROR, .err = &failed};
     } else if (!strcmp(reply, "stuck")) { /* does not even hear that it is cancelled */
-        for (int i = 0; i < 60000 && !s->release; ++i) usleep(1000);
+        for (int i = 0; i < HANG_MS && !s->release; ++i) usleep(1000);
         end.finish = FINISH_CANCELLED;
     } else if (!strcmp(reply, "hang")) {
-        for (int i = 0; i < 5000 && !r->cancelled; ++i) usleep(1000);
+        for (int i = 0; i < HANG_MS && !r->cancelled; ++i) usleep(1000);
         end.finish = FINISH_CANCELLED;
     } else {
         int n_call = 0;

@@ -578,7 +578,7 @@ static void test_judge(void **state) {
     scratch_put("judged/default.yaml", "name: default\n");
     scratch_put("judged/cyber.yaml", "name: cyber\nprompt: Be careful.\n");
     snprintf(folder, sizeof folder, "%s/judged", scratch);
-    struct odo_params p = {.intent_ms = 300, .pipelines = folder};
+    struct odo_params p = {.intent_ms = 60000, .pipelines = folder};
     bed_open(&b, NULL, 0, &p);
     b.script.choose = judge;
     say(&b, "user", "Hmm, about that thing again");
@@ -603,7 +603,7 @@ static void test_judge(void **state) {
     say(&b, "user", "Hmm, about that thing again");
     int64_t start = clock_ns();
     assert_int_equal(ask_it(&b, NULL), 0);
-    assert_true(clock_ms_since(start) < 1000.0 * TEST_SLOWNESS);
+    assert_true(clock_ms_since(start) < HANG_MS / 2.0);
     assert_string_equal(content(&b), "answer");
     bed_close(&b);
 }
@@ -680,7 +680,7 @@ static void test_mcp_list(void **state) {
         assert_int_equal(tool_set_new(&tools, NULL), 0);
         for (int k = 0; k < 3; ++k) {
             struct tool t = {.flags = TOOL_ANYWHERE | TOOL_EFFECT | TOOL_SENDS,
-                             .deadline_ms = 1000,
+                             .deadline_ms = 60000,
                              .server = k < 2 ? "files" : "mail",
                              .spec = tool_spec(names[k], "A tool.", "{\"type\":\"object\"}"),
                              .run = bed_run_counted,
@@ -910,7 +910,7 @@ static void test_deadline(void **state) {
     b.request.deadline_ns = clock_ns() + 50000000;
     int64_t start = clock_ns();
     assert_int_equal(ask_it(&b, NULL), CHIMERE_ETIMEOUT);
-    assert_true(clock_ms_since(start) < 2000.0 * TEST_SLOWNESS);
+    assert_true(clock_ms_since(start) < HANG_MS / 2.0);
     bed_close(&b);
 }
 

@@ -341,7 +341,7 @@ static void test_planting(void **state) {
     assert_int_equal(tool_set_new(&tools, NULL), 0);
     struct tool page = {.name = "page",
                         .flags = TOOL_TAINTS | TOOL_ANYWHERE,
-                        .deadline_ms = 1000,
+                        .deadline_ms = 60000,
                         .spec = tool_spec("page", "Page.", "{\"type\":\"object\"}"),
                         .run = run_page};
     assert_int_equal(tool_add(tools, &page, NULL), 0);

@@ -250,7 +250,7 @@ static void test_deadline(void **state) {
     struct bed b;
     struct err e = {0};
     bed_open(&b, "majority:n=3", replies, 3);
-    b.use.deadline_ns = clock_ns() + 300 * 1000000LL;
+    b.use.deadline_ns = clock_ns() + 1000 * 1000000LL;
     assert_int_equal(go(&b, &e), 0);
     assert_true(b.r.was_late);
     assert_string_equal(said(&b), "4");
@@ -278,7 +278,7 @@ static void test_cancel(void **state) {
     assert_int_equal(go(&b, &e), 0);
     pthread_join(t, NULL);
     assert_int_equal(b.r.finish, FINISH_CANCELLED);
-    assert_true(clock_ms_since(start) < 4500); /* a hanging script waits 5 s by itself */
+    assert_true(clock_ms_since(start) < HANG_MS / 2.0);
     bed_close(&b);
 }
 
@@ -330,7 +330,7 @@ static void expect_answer(const char *spec, const char *(*choose)(struct script 
     struct err e = {0};
     bed_open(&b, spec, NULL, 0);
     b.script.choose = choose;
-    if (late) b.use.deadline_ns = clock_ns() + 300 * 1000000LL;
+    if (late) b.use.deadline_ns = clock_ns() + 1000 * 1000000LL;
     assert_int_equal(go(&b, &e), 0);
     assert_string_equal(said(&b), answer);
     assert_string_equal(seen(&b), answer);
@@ -423,7 +423,7 @@ static void test_tree_bounds(void **state) {
     b.script.n = 5;
     b.script.stop = "\n";
     b.strategy.n = 1;
-    b.use.deadline_ns = clock_ns() + 400 * 1000000LL;
+    b.use.deadline_ns = clock_ns() + 1000 * 1000000LL;
     assert_int_equal(go(&b, &e), 0);
     assert_true(!strncmp(said(&b), "one\n", 4));
     assert_true(b.r.was_late);
