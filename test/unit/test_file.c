@@ -21,6 +21,8 @@
 #include "base/mem.h"
 #include "base/reader.h"
 
+#include "await.h"
+
 static char dir[64];
 
 static const char *in_dir(const char *name) {
@@ -194,8 +196,8 @@ static bool is_resident(const unsigned char *at) {
     return one & 1;
 }
 
-static bool becomes_resident(const unsigned char *at) {
-    for (int i = 0; i < 1000 && !is_resident(at); i++) usleep(5000);
+static bool becomes_resident(const unsigned char *at, int ms) {
+    for (int i = 0; i < ms && !is_resident(at); i++) usleep(1000);
     return is_resident(at);
 }
 
@@ -217,7 +219,7 @@ static void parts_are_read_before_they_are_used(void **state) {
     }
     assert_int_equal(file_map(&m, in_dir("a"), &e), 0);
     const unsigned char *probe = m.data + AHEAD_BYTES / 2;
-    if (madvise((void *)(uintptr_t)probe, 1, MADV_WILLNEED) || !becomes_resident(probe)) {
+    if (madvise((void *)(uintptr_t)probe, 1, MADV_WILLNEED) || !becomes_resident(probe, 5000)) {
         puts("skip: reading ahead, this system ignores the advice"); /* such as qemu-user */
         file_unmap(&m);
         assert_int_equal(truncate(in_dir("a"), 0), 0);
@@ -228,12 +230,12 @@ static void parts_are_read_before_they_are_used(void **state) {
     assert_false(is_resident(m.data + size - MORE));
     const struct ahead_params p = {.part = parts, .n = 2};
     assert_int_equal(ahead_new(&a, &p, &e), 0);
-    assert_true(becomes_resident(m.data + AHEAD_BYTES - MORE));
-    assert_true(becomes_resident(m.data + FIRST));
+    assert_true(becomes_resident(m.data + AHEAD_BYTES - MORE, AWAIT_MS));
+    assert_true(becomes_resident(m.data + FIRST, AWAIT_MS));
     usleep(50000);
     assert_false(is_resident(m.data + size - MORE));
     ahead_use(a, 1);
-    assert_true(becomes_resident(m.data + size - 1));
+    assert_true(becomes_resident(m.data + size - 1, AWAIT_MS));
     ahead_free(a);
     file_unmap(&m);
     assert_int_equal(truncate(in_dir("a"), 0), 0);

@@ -18,6 +18,7 @@
 #include "engine/lm.h"
 #include "kernels/cpu/cpu.h"
 #include "model/vocab.h"
+#include "await.h"
 #include "scratch.h"
 #include "store/state.h"
 
@@ -26,11 +27,7 @@ enum { VOCAB = 500, MAX_TALK = 24000, MAX_ANSWER = 400 };
 /* What is over the budget is being written, on a busy machine slowly. */
 static void settle(struct engine *g, uint64_t n_bytes) {
     struct engine_totals t;
-    engine_totals(g, &t);
-    for (int k = 0; t.state_bytes > n_bytes && k < 5000 * TEST_SLOWNESS; k++) {
-        usleep(1000);
-        engine_totals(g, &t);
-    }
+    AWAIT((engine_totals(g, &t), t.state_bytes <= n_bytes));
 }
 
 /* ---- conversations ---- */

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/os/os.h"
 #include "jobs/jobs.h"
+#include "await.h"
 #include "scratch.h"
 #include "store/person.h"
 #include "store/job.h"
@@ -291,7 +292,7 @@ static void post(struct place *p, const char *name) {
     if (jobs_post(p->jobs, &spec, NULL, &e)) fail_msg("%s", e.text);
 }
 static void await(const struct place *p, int n) {
-    for (int i = 0; i < 3000 && p->n_run < n; i++) os_sleep_ms(2);
+    AWAIT(p->n_run >= n);
     assert_int_equal(p->n_run, n);
 }
 
@@ -305,11 +306,10 @@ static void a_free_process_helps_a_busy_one(void **state) {
     place_open(&idle, path);
     busy.hold = true;
     post(&busy, "long");
-    for (int i = 0; i < 2000 && !count(busy.store, "SELECT count(*) FROM jobs"); i++)
-        os_sleep_ms(1);
+    AWAIT(count(busy.store, "SELECT count(*) FROM jobs"));
     for (int i = 0; i < 6; i++) post(&busy, "short");
     await(&idle, 6);
-    for (int i = 0; i < 3000 && busy.n_drop < 6; i++) os_sleep_ms(2);
+    AWAIT(busy.n_drop >= 6);
     assert_int_equal(busy.n_drop, 6); /* what was handed over is freed here */
     place_close(&idle);
     busy.hold = false;

@@ -30,6 +30,7 @@
 #include "model/experts/tier.h"
 #include "model/forward.h"
 #include "model/seq/seq_impl.h"
+#include "await.h"
 #include "scratch.h"
 
 enum {
@@ -203,10 +204,7 @@ static void a_failed_read_fails_the_batch(void **s) {
 static struct tier_stats after_fill(struct bed *b, uint64_t n) {
     struct tier_stats t = {.n_bytes = 0};
     uint64_t each = all_experts() / (N_LAYER * N_EXPERT);
-    for (int i = 0; i < 5000 && t.n_bytes < n * each; i++) {
-        usleep(2000);
-        assert_true(experts_stats(&b->m->weights.experts, &t));
-    }
+    AWAIT(!experts_stats(&b->m->weights.experts, &t) || t.n_bytes >= n * each);
     return t;
 }
 
