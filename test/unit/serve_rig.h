@@ -20,6 +20,8 @@
 #include "model/vocab.h"
 #include "serve/serve.h"
 
+#include "await.h"
+
 #define RIG_FN static __attribute__((unused))
 
 static int32_t rig_n_run_ok;     /* before the device fails; 0: it does not */
@@ -205,12 +207,17 @@ RIG_FN int64_t n_generated(const struct rig *r) {
     return t.n_generated;
 }
 
-RIG_FN bool wait_active(const struct rig *r, int32_t n, int ms) {
-    for (int i = 0; i < ms * TEST_SLOWNESS; i++) {
-        if (n_active(r) == n) return true;
-        usleep(1000);
-    }
-    return false;
+RIG_FN bool wait_active(const struct rig *r, int32_t n) {
+    AWAIT(n_active(r) == n);
+    return n_active(r) == n;
+}
+
+/* Until n requests wait for a slot. */
+RIG_FN void wait_waiting(const struct rig *r, int n) {
+    char line[64];
+    snprintf(line, sizeof line, "chimere_waiting{model=\"fake\"} %d\n", n);
+    AWAIT(strstr(get(r, "/metrics", NULL), line));
+    assert_non_null(strstr(reply.p, line));
 }
 
 #define CHAT "/v1/chat/completions"

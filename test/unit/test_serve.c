@@ -329,7 +329,7 @@ static void test_prompts(void **state) {
         const char *answer = call(&r, "/v1/completions", body);
         assert_int_equal(status_of(answer), 429);
         assert_non_null(strstr(answer, "Retry-After: "));
-        assert_true(wait_active(&r, 0, 2000));
+        assert_true(wait_active(&r, 0));
     }
     rig_close(&r);
 
@@ -338,9 +338,9 @@ static void test_prompts(void **state) {
     snprintf(body, sizeof body, many, "");
     int fd = dial(&r);
     post(fd, "/v1/completions", body, strlen(body), NULL);
-    assert_true(wait_active(&r, 2, 2000));
+    assert_true(wait_active(&r, 2));
     close(fd);
-    assert_true(wait_active(&r, 0, 2000));
+    assert_true(wait_active(&r, 0));
     assert_int_equal(status_of(call(&r, "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":1}")),
                      200);
     rig_close(&r);
@@ -390,28 +390,19 @@ static void leave_early(bool stream) {
     char piece[200];
     const char *body =
         stream ? "{" HI ",\"stream\":true,\"ignore_eos\":true}" : "{" HI ",\"ignore_eos\":true}";
-    rig_open(&r, NULL, 2000, (struct serve_params){0}, 4);
+    rig_open(&r, NULL, 20000, (struct serve_params){0}, 4);
     int fd = dial(&r);
     post(fd, CHAT, body, strlen(body), NULL);
-    assert_true(wait_active(&r, 1, 2000));
+    assert_true(wait_active(&r, 1));
     if (stream) assert_true(recv(fd, piece, sizeof piece, 0) > 0);
     int64_t before = n_generated(&r);
     close(fd);
-    assert_true(wait_active(&r, 0, 2000));
-    assert_true(n_generated(&r) - before < 20 * TEST_SLOWNESS); /* of the 16,000 that it could */
+    assert_true(wait_active(&r, 0));
+    assert_true(n_generated(&r) - before < 100 * TEST_SLOWNESS); /* of the 16,000 that it could */
     rig_close(&r);
 }
 static void test_leave_stream(void **state) { (void)state, leave_early(true); }
 static void test_leave_whole(void **state) { (void)state, leave_early(false); }
-
-/* Until n requests wait for a slot. */
-static void wait_waiting(struct rig *r, int n) {
-    char line[64];
-    int64_t start = clock_ns();
-    snprintf(line, sizeof line, "chimere_waiting{model=\"fake\"} %d\n", n);
-    while (!strstr(get(r, "/metrics", NULL), line))
-        assert_true(clock_ms_since(start) < 2000 * TEST_SLOWNESS);
-}
 
 static void test_leave_queue(void **state) {
     struct rig r;
@@ -420,13 +411,13 @@ static void test_leave_queue(void **state) {
     rig_open(&r, NULL, 2000, (struct serve_params){0}, 1);
     int first = dial(&r), second = dial(&r);
     post(first, CHAT, body, strlen(body), NULL);
-    assert_true(wait_active(&r, 1, 2000));
+    assert_true(wait_active(&r, 1));
     post(second, CHAT, body, strlen(body), NULL);
     wait_waiting(&r, 1);
     close(second);
     wait_waiting(&r, 0);
     close(first);
-    assert_true(wait_active(&r, 0, 2000));
+    assert_true(wait_active(&r, 0));
     rig_close(&r);
 }
 
@@ -442,11 +433,12 @@ static void test_slow_reader(void **state) {
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
     post(fd, CHAT, body, strlen(body), NULL); /* and reads nothing */
-    assert_true(wait_active(&r, 1, 2000));
+    AWAIT(n_generated(&r));                   /* it may be cut before anybody sees it run */
+    assert_true(n_generated(&r) > 0);
     json_t *j = body_of(call(&r, CHAT, "{" HI ",\"max_tokens\":50,\"ignore_eos\":true}"));
     assert_string_equal(text_at(j, "choices.0.finish_reason"), "length");
     json_decref(j);
-    assert_true(wait_active(&r, 0, 5000)); /* cut, long before its 16,000 tokens */
+    assert_true(wait_active(&r, 0)); /* cut, long before its 16,000 tokens */
     assert_true(n_generated(&r) < 16000);
     close(fd);
     rig_close(&r);
@@ -463,7 +455,7 @@ static void test_trickle(void **state) {
     int64_t start = clock_ns();
     assert_true(recv(head, &byte, 1, 0) <= 0);
     while (recv(body, &byte, 1, 0) > 0) {}
-    assert_true(clock_ms_since(start) < 6000 * TEST_SLOWNESS);
+    assert_true(clock_ms_since(start) < 15000 * TEST_SLOWNESS); /* before the sockets' own limit */
     post(idle, CHAT, "{" HI "}", strlen("{" HI "}"), NULL); /* waiting in silence is no offence */
     assert_int_equal(status_of(hear(idle)), 200);
     close(head);
@@ -483,9 +475,9 @@ static void test_half_closed(void **state) {
     close(fd);
     fd = dial(&r);
     post(fd, CHAT, "{" HI ",\"ignore_eos\":true}", strlen("{" HI ",\"ignore_eos\":true}"), NULL);
-    assert_true(wait_active(&r, 1, 2000));
+    assert_true(wait_active(&r, 1));
     shutdown(fd, SHUT_WR);
-    assert_true(wait_active(&r, 0, 2000));
+    assert_true(wait_active(&r, 0));
     close(fd);
     assert_int_equal(status_of(get(&r, "/health", NULL)), 200);
     rig_close(&r);
@@ -532,7 +524,7 @@ static void test_queue_full(void **state) {
     rig_open(&r, NULL, 2000, (struct serve_params){.max_waiting = 1}, 1);
     int a = dial(&r), b = dial(&r);
     post(a, CHAT, body, strlen(body), NULL);
-    assert_true(wait_active(&r, 1, 2000));
+    assert_true(wait_active(&r, 1));
     post(b, CHAT, body, strlen(body), NULL);
     wait_waiting(&r, 1);
     const char *answer = call(&r, CHAT, "{" HI ",\"stream\":true}");
@@ -540,7 +532,7 @@ static void test_queue_full(void **state) {
     assert_non_null(strstr(answer, "Retry-After: "));
     close(a);
     close(b);
-    assert_true(wait_active(&r, 0, 2000));
+    assert_true(wait_active(&r, 0));
     rig_close(&r);
 }
 
@@ -686,7 +678,7 @@ static void test_stop(void **state) {
     struct stream s = {.fd = dial(&r)};
     buf_init(&s.text, 64 << 20);
     post(s.fd, CHAT, body, strlen(body), NULL);
-    assert_true(wait_active(&r, 1, 2000));
+    assert_true(wait_active(&r, 1));
     pthread_create(&t, NULL, read_all, &s);
     serve_stop(r.s);
     pthread_join(t, NULL);
@@ -714,11 +706,11 @@ static void test_drain(void **state) {
     struct rig r;
     static const char body[] = "{" HI ",\"max_tokens\":40,\"ignore_eos\":true}";
     (void)state;
-    rig_open(&r, NULL, 20000 * TEST_SLOWNESS, (struct serve_params){0}, 4);
+    rig_open(&r, NULL, 30000 * TEST_SLOWNESS, (struct serve_params){0}, 4);
     assert_int_equal(status_of(get(&r, "/health/ready", NULL)), 200);
     int fd = dial(&r);
     post(fd, CHAT, body, strlen(body), NULL);
-    assert_true(wait_active(&r, 1, 2000));
+    assert_true(wait_active(&r, 1));
     assert_int_equal(drain(&r, "POST"), 202);
     assert_int_equal(status_of(get(&r, "/health/live", NULL)), 200);
     assert_int_equal(status_of(get(&r, "/health/ready", NULL)), 503);
@@ -730,18 +722,17 @@ static void test_drain(void **state) {
     assert_non_null(strstr(reply.p, "retry on another replica"));
     assert_int_equal(status_of(hear(fd)), 200); /* the answer that had begun */
     assert_non_null(strstr(reply.p, "\"completion_tokens\":40"));
-    int64_t start = clock_ns();
-    while (drain(&r, "POST") != 200) assert_true(clock_ms_since(start) < 2000 * TEST_SLOWNESS);
+    int status;
+    AWAIT((status = drain(&r, "POST")) == 200);
+    assert_int_equal(status, 200);
     assert_int_equal(drain(&r, "DELETE"), 200);
     assert_int_equal(status_of(call(&r, CHAT, "{" HI ",\"max_tokens\":2}")), 200);
     rig_close(&r);
 }
 
 static bool becomes(const struct rig *r, int status, const char *text) {
-    int64_t start = clock_ns();
-    while (status_of(get(r, "/health/ready", NULL)) != status)
-        if (clock_ms_since(start) > 5000 * TEST_SLOWNESS) return false;
-    return strstr(reply.p, text);
+    AWAIT(status_of(get(r, "/health/ready", NULL)) == status);
+    return status_of(reply.p) == status && strstr(reply.p, text);
 }
 
 static void limit_pages(struct store *s, const char *pragma) {
@@ -799,10 +790,7 @@ static void test_engine_failed(void **state) {
     rig_n_run_ok = 0;
     assert_int_equal(status_of(get(&r, "/health/ready", NULL)), 200);
     for (int i = 0; i < 4; i++) assert_true(status_of(call(&r, CHAT, body)) == (i ? 500 : 200));
-    int64_t start = clock_ns();
-    while (status_of(get(&r, "/health/ready", NULL)) != 503)
-        assert_true(clock_ms_since(start) < 2000 * TEST_SLOWNESS);
-    assert_non_null(strstr(reply.p, "engine failed"));
+    assert_true(becomes(&r, 503, "engine failed"));
     assert_int_equal(status_of(get(&r, "/health/live", NULL)), 503);
     assert_int_equal(status_of(get(&r, "/health", NULL)), 200);
     rig_close(&r);
@@ -817,17 +805,12 @@ static void test_ready_queue(void **state) {
     for (int i = 0; i < 2; i++) {
         fds[i] = dial(&r);
         post(fds[i], CHAT, body, strlen(body), NULL);
-        if (!i) assert_true(wait_active(&r, 1, 2000));
+        if (!i) assert_true(wait_active(&r, 1));
     }
-    int64_t start = clock_ns();
-    while (status_of(get(&r, "/health/ready", NULL)) != 503)
-        assert_true(clock_ms_since(start) < 2000 * TEST_SLOWNESS);
-    assert_non_null(strstr(reply.p, "queue full"));
+    assert_true(becomes(&r, 503, "queue full"));
     assert_int_equal(status_of(get(&r, "/health/live", NULL)), 200);
     for (int i = 0; i < 2; i++) close(fds[i]);
-    start = clock_ns();
-    while (status_of(get(&r, "/health/ready", NULL)) != 200)
-        assert_true(clock_ms_since(start) < 2000 * TEST_SLOWNESS);
+    assert_true(becomes(&r, 200, "ready"));
     rig_close(&r);
 }
 
@@ -838,7 +821,7 @@ static void test_stop_stuck(void **state) {
     rig_open(&r, NULL, 7000000, (struct serve_params){0}, 4);
     int fd = dial(&r);
     post(fd, CHAT, "{" HI "}", strlen("{" HI "}"), NULL);
-    assert_true(wait_active(&r, 1, 9000));
+    assert_true(wait_active(&r, 1));
     rig_close(&r); /* must not abort, nor leave anything behind */
     close(fd);
 }
