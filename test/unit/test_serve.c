@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -479,6 +480,21 @@ static void test_half_closed(void **state) {
     shutdown(fd, SHUT_WR);
     assert_true(wait_active(&r, 0));
     close(fd);
+    /* in one packet with a request: it may be answered, and no other can come */
+    static const char whole[] = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    int many[8];
+    for (int i = 0; i < 8; i++) {
+        many[i] = dial(&r);
+        setsockopt(many[i], IPPROTO_TCP, TCP_CORK, &(int){1}, sizeof(int));
+        say(many[i], whole, strlen(whole));
+        shutdown(many[i], SHUT_WR);
+    }
+    for (int i = 0; i < 8; i++) {
+        ssize_t k;
+        while ((k = recv(many[i], &byte, 1, 0)) > 0) {}
+        assert_int_equal(k, 0); /* its end, not that of the client's patience */
+        close(many[i]);
+    }
     assert_int_equal(status_of(get(&r, "/health", NULL)), 200);
     rig_close(&r);
 }

@@ -17,6 +17,7 @@
 uint64_t http_bytes_received(int fd);
 
 enum { TICK_MS = 500, N_EVENT = 32 };
+enum { LEFT_NS = 1000000000 }; /* for requests that libmicrohttpd has read, but not begun */
 
 void watch_add(struct http_request *r) {
     pthread_mutex_lock(&r->s->live_lock);
@@ -97,20 +98,28 @@ static void check_requests(struct server *s, int64_t now) {
     }
 }
 
-/* Returns true for a socket that has sent part of a request and is too slow with the rest. */
-static bool is_trickling(struct http_conn *c, int64_t now) {
+/* Where the end of a client's data comes with its request, libmicrohttpd does not hear of it: it would keep the connection
+ * until the idle timeout. */
+static bool has_left(const struct http_conn *c) {
+    char byte;
+    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+/* Returns true for a socket that has sent part of a request and is too slow with the rest, or that will send no more. */
+static bool is_over(struct http_conn *c, int64_t now) {
     int64_t limit = (int64_t)c->s->p.receive_s * 1000000000;
     if (c->busy || c->fd < 0) return false;
     if (c->reading) return now - c->since_ns > limit;
-    if (http_bytes_received(c->fd) <= c->n_byte) return false;
+    bool left = has_left(c);
+    if (!left && http_bytes_received(c->fd) <= c->n_byte) return false;
     if (!c->partial_ns) c->partial_ns = now;
-    return now - c->partial_ns > limit;
+    return now - c->partial_ns > (left ? LEFT_NS : limit);
 }
 
 static void check_sockets(struct server *s, int64_t now) {
     pthread_mutex_lock(&s->live_lock);
     for (struct http_conn *c = s->conns; c; c = c->next)
-        if (is_trickling(c, now)) shutdown(c->fd, SHUT_RDWR);
+        if (is_over(c, now)) shutdown(c->fd, SHUT_RDWR);
     pthread_mutex_unlock(&s->live_lock);
 }
 
