@@ -402,6 +402,27 @@ static void leave_early(bool stream) {
     assert_true(n_generated(&r) - before < 100 * TEST_SLOWNESS); /* of the 16,000 that it could */
     rig_close(&r);
 }
+
+/* A client that leaves while its prompt is read: on other threads, which ThreadSanitizer watches. */
+static void test_leave_prompt(void **state) {
+    struct rig r;
+    enum { N = 200000 };
+    static char body[N + 64];
+    (void)state;
+    int n = snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"");
+    for (; n < N; n++) body[n] = "ab c,1"[(n * 7 + n / 5) % 6];
+    snprintf(body + n, 64, "\"}],\"stream\":true}");
+    rig_open(&r, script, 0, (struct serve_params){0}, 4);
+    for (int i = 0; i < 20; i++) {
+        int fd = dial(&r);
+        post(fd, CHAT, body, strlen(body), NULL);
+        usleep((useconds_t)i * 1000 * TEST_SLOWNESS);
+        close(fd);
+    }
+    assert_int_equal(status_of(call(&r, CHAT, "{" HI "}")), 200);
+    rig_close(&r);
+}
+
 static void test_leave_stream(void **state) { (void)state, leave_early(true); }
 static void test_leave_whole(void **state) { (void)state, leave_early(false); }
 
@@ -938,35 +959,21 @@ static void test_vectors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),
-        cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_large),
-        cmocka_unit_test(test_leave_stream),
-        cmocka_unit_test(test_leave_whole),
-        cmocka_unit_test(test_leave_queue),
-        cmocka_unit_test(test_slow_reader),
-        cmocka_unit_test(test_trickle),
-        cmocka_unit_test(test_half_closed),
-        cmocka_unit_test(test_keep_alive),
-        cmocka_unit_test(test_ping),
-        cmocka_unit_test(test_queue_full),
-        cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_origins),
-        cmocka_unit_test(test_whole_address),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_timeout),
-        cmocka_unit_test(test_stop_stuck),
-        cmocka_unit_test(test_vectors),
-        cmocka_unit_test(test_drain),
-        cmocka_unit_test(test_store_full),
-        cmocka_unit_test(test_drain_is_admins),
-        cmocka_unit_test(test_ready_queue),
-        cmocka_unit_test(test_engine_failed),
+        cmocka_unit_test(test_whole),         cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_calls),         cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_large),         cmocka_unit_test(test_leave_prompt),
+        cmocka_unit_test(test_leave_stream),  cmocka_unit_test(test_leave_whole),
+        cmocka_unit_test(test_leave_queue),   cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_trickle),       cmocka_unit_test(test_half_closed),
+        cmocka_unit_test(test_keep_alive),    cmocka_unit_test(test_ping),
+        cmocka_unit_test(test_queue_full),    cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_keys),          cmocka_unit_test(test_origins),
+        cmocka_unit_test(test_whole_address), cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_timeout),       cmocka_unit_test(test_stop_stuck),
+        cmocka_unit_test(test_vectors),       cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_store_full),    cmocka_unit_test(test_drain_is_admins),
+        cmocka_unit_test(test_ready_queue),   cmocka_unit_test(test_engine_failed),
         cmocka_unit_test(test_reload),
     };
     int rc = cmocka_run_group_tests(tests, open_model, close_model);

@@ -37,7 +37,7 @@ struct gen_run { /* private to this file */
     struct gen_part *parts; /* owned [n_part] */
     int32_t n_part;
     pthread_mutex_t events; /* events of several parts are handled one at a time */
-    pthread_mutex_t lock;   /* guards states, cut, n_open */
+    pthread_mutex_t lock;   /* guards states, cut, n_open; n_part and kept where gen_go sets them */
     int32_t n_open;         /* parts that have not ended, plus one for gen_go while it runs */
     bool is_over;
     bool streaming;    /* the stream has begun */
@@ -359,15 +359,18 @@ void gen_put(struct gen *g, struct buf *frame) {
 
 /* ---- beginning ---- */
 
-/* Removes waiting parts from the queue and cancels running ones. Call without a lock. */
+/* Removes waiting parts from the queue and cancels running ones. Call without a lock, also while gen_go makes them. */
 static void stop_parts(struct gen_run *x) {
-    for (int32_t i = 0; i < x->n_part; i++) {
+    pthread_mutex_lock(&x->lock);
+    int32_t n = x->n_part;
+    pthread_mutex_unlock(&x->lock);
+    for (int32_t i = 0; i < n; i++) {
         struct gen_part *p = &x->parts[i];
         pthread_mutex_lock(&x->lock);
         enum gen_state state = p->state;
         pthread_mutex_unlock(&x->lock);
         if (state == GEN_RUNNING) x->g.backend->ops->cancel(p->run);
-        else if (x->gate && queue_drop(x->gate, &p->item)) part_over(p, false);
+        else if (queue_drop(x->gate, &p->item)) part_over(p, false);
     }
 }
 
@@ -547,7 +550,6 @@ static int new_parts(struct gen_run *x, struct err *e) {
                               &c->probs[1], &c->probs[2],  &c->probs[3]};
         for (size_t k = 0; k < sizeof bufs / sizeof *bufs; k++) buf_init(bufs[k], MAX_TEXT);
     }
-    x->n_part = n;
     gen_scope(g);
     for (int32_t i = 0; i < n; i++) {
         struct gen_part *p = &x->parts[i];
@@ -556,6 +558,10 @@ static int new_parts(struct gen_run *x, struct err *e) {
         if (g->prompts) p->request.prompt = json_array_get(g->prompts, (size_t)i);
         p->item = (struct queue_item){.start = start, .owner = owner_of(g), .n_slot = g->request.n};
     }
+    x->gate = g->r->s->gates[g->entry];
+    pthread_mutex_lock(&x->lock);
+    x->n_part = n; /* from now on the client's leaving stops them */
+    pthread_mutex_unlock(&x->lock);
     return 0;
 }
 
@@ -589,9 +595,13 @@ void gen_go(struct gen *g) {
         http_headers(g->r, &lines);
     }
     if (g->backend->ops->night) g->night = g->backend->ops->night(x->parts[0].run);
-    x->gate = g->r->s->gates[g->entry];
-    if (g->stream) x->kept = resume_begin(g->r); /* before the first frame */
-    if (g->stream) g->form->begin(g);
+    if (g->stream) { /* before the first frame */
+        struct resume_answer *kept = resume_begin(g->r);
+        pthread_mutex_lock(&x->lock);
+        x->kept = kept;
+        pthread_mutex_unlock(&x->lock);
+        g->form->begin(g);
+    }
     if (is_short(x->shortages, &e)) cut(x, &e);
     x->n_open = x->n_part + 1;
     for (int32_t i = 0; i < x->n_part; i++) {
