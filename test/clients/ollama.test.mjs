@@ -53,7 +53,10 @@ test("chat: whole and as lines", async () => {
     assert.equal((await post("/api/chat", { messages, options: { num_predict: 2 }, stream: false })).done_reason, "length");
     assert.equal((await post("/api/chat", { messages: [] })).done_reason, "load");
     assert.match((await post("/api/chat", { messages, options: { magic: 1 } })).error, /options\.magic/);
-    assert.match((await post("/api/chat", { messages: [{ role: "user", content: "x", images: ["aGk="] }] })).error, /images/);
+    const see = (images, content = "x") => post("/api/chat", { messages: [{ role: "user", content, images }] });
+    assert.match((await see(["iVBORw0KGgo="])).error, /^messages\[0\]\.content\[1\]\.type: .* an image;.*--mmproj/);
+    assert.match((await see(["iVBORw0KGgo="], "")).error, /^messages\[0\]\.content\[0\]\.type: .* an image;/);
+    assert.match((await see([5])).error, /^messages\[0\]\.images: expected/);
 });
 
 test("generate: a prompt, a system text, raw", async () => {
@@ -62,6 +65,8 @@ test("generate: a prompt, a system text, raw", async () => {
     const s = await post("/api/generate", { prompt: question, options });
     assert.match(s.lines.map((l) => l.response).join(""), /42/);
     assert.equal((await post("/api/generate", { prompt: "a b c", raw: true, options, stream: false })).http, 200);
+    assert.match((await post("/api/generate", { prompt: question, images: ["iVBORw0KGgo="] })).error, /an image;.*--mmproj/);
+    assert.match((await post("/api/generate", { prompt: question, images: ["aGk="], raw: true })).error, /^images: not with raw/);
     assert.equal((await post("/api/generate", {})).done_reason, "load");
     assert.equal((await call("POST", "/api/generate", {})).http, 400);
 });

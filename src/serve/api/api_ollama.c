@@ -101,6 +101,35 @@ static void put_calls(json_t *m, const json_t *calls, int *n_call) {
     json_object_set_new(m, "tool_calls", list);
 }
 
+/* Ollama's images are base64 without a type. Returns the type according to the first bytes. */
+static const char *image_type(const char *data) {
+    if (str_starts(data, "/9j/")) return "jpeg";
+    if (str_starts(data, "R0lG")) return "gif";
+    return str_starts(data, "UklG") ? "webp" : "png";
+}
+
+/* Sets the content of a message: its text, or a list of its text and images. */
+static int put_content(json_t *m, json_t *text, const json_t *images, const char *where,
+                       struct err *e) {
+    json_t *parts, *image;
+    size_t i;
+    bool empty = !text || json_is_null(text) || (json_is_string(text) && !json_string_length(text));
+    if (!json_array_size(images)) {
+        if (text) json_object_set(m, "content", text);
+        return 0;
+    }
+    json_object_set_new(m, "content", parts = json_array());
+    if (!empty) json_array_append_new(parts, json_pack("{s:s,s:O}", "type", "text", "text", text));
+    json_array_foreach(images, i, image) {
+        if (!json_is_string(image))
+            return err_set(e, CHIMERE_EINVAL, "%s: expected a list of base64 texts", where);
+        const char *data = json_string_value(image);
+        json_t *url = json_sprintf("data:image/%s;base64,%s", image_type(data), data);
+        json_array_append_new(parts, json_pack("{s:s,s:o}", "type", "image_url", "image_url", url));
+    }
+    return 0;
+}
+
 static json_t *messages(const json_t *given, struct err *e) {
     json_t *out = json_array(), *m;
     int n_call = 0, n_result = 0;
@@ -113,15 +142,15 @@ static json_t *messages(const json_t *given, struct err *e) {
     json_array_foreach(given, i, m) {
         json_t *copy = json_object(), *calls = json_object_get(m, "tool_calls");
         const char *role = json_string_value(json_object_get(m, "role"));
-        if (json_array_size(json_object_get(m, "images"))) {
-            err_set(e, CHIMERE_EUNSUPPORTED, "messages[%zu].images: this model reads text only", i);
+        char where[40];
+        snprintf(where, sizeof where, "messages[%zu].images", i);
+        if (put_content(copy, json_object_get(m, "content"), json_object_get(m, "images"), where,
+                        e)) {
             json_decref(copy);
             json_decref(out);
             return NULL;
         }
         if (json_object_get(m, "role")) json_object_set(copy, "role", json_object_get(m, "role"));
-        json_t *content = json_object_get(m, "content");
-        if (content) json_object_set(copy, "content", content);
         json_t *thinking = json_object_get(m, "thinking");
         if (json_string_length(thinking)) json_object_set(copy, "reasoning_content", thinking);
         if (json_array_size(calls)) put_calls(copy, calls, &n_call);
@@ -176,13 +205,16 @@ static int chat_request(const json_t *q, json_t **out, struct err *e) {
 
 /* Converts a request of /api/generate: the prompt is used unchanged (raw), or as the only message. */
 static int generate_request(const json_t *q, json_t **out, bool *raw, struct err *e) {
-    static const char *const own[] = {"prompt", "system", "raw", "context", NULL};
-    json_t *prompt = json_object_get(q, "prompt"), *system = json_object_get(q, "system");
+    static const char *const own[] = {"prompt", "system", "raw", "context", "images", NULL};
+    json_t *prompt = json_object_get(q, "prompt"), *system = json_object_get(q, "system"),
+           *images = json_object_get(q, "images");
     *raw = json_is_true(json_object_get(q, "raw"));
     *out = json_object();
     int rc = put_shared(*out, q, own, e);
     if (!rc && !json_is_string(prompt)) rc = err_set(e, CHIMERE_EINVAL, "prompt: expected a text");
     if (rc) return rc;
+    if (*raw && json_array_size(images))
+        return err_set(e, CHIMERE_EUNSUPPORTED, "images: not with raw");
     if (*raw) {
         json_object_set(*out, "prompt", prompt);
         json_object_del(*out, "think");
@@ -191,9 +223,10 @@ static int generate_request(const json_t *q, json_t **out, bool *raw, struct err
     json_t *list = json_array();
     if (json_string_length(system))
         json_array_append_new(list, json_pack("{s:s,s:O}", "role", "system", "content", system));
-    json_array_append_new(list, json_pack("{s:s,s:O}", "role", "user", "content", prompt));
+    json_t *user = json_pack("{s:s}", "role", "user");
+    json_array_append_new(list, user);
     json_object_set_new(*out, "messages", list);
-    return 0;
+    return put_content(user, prompt, images, "images", e);
 }
 
 /* ---- frames ---- */
