@@ -67,6 +67,9 @@ test("generate: a prompt, a system text, raw", async () => {
     assert.equal((await post("/api/generate", { prompt: "a b c", raw: true, options, stream: false })).http, 200);
     assert.match((await post("/api/generate", { prompt: question, images: ["iVBORw0KGgo="] })).error, /an image;.*--mmproj/);
     assert.match((await post("/api/generate", { prompt: question, images: ["aGk="], raw: true })).error, /^images: not with raw/);
+    const unset = { suffix: "", template: "", system: "", images: [], context: [] }; // as some clients send what is not set
+    assert.match((await post("/api/generate", { prompt: question, ...unset, options, stream: false })).response, /42/);
+    assert.match((await post("/api/generate", { prompt: question, suffix: "x" })).error, /^suffix: unknown/);
     assert.equal((await post("/api/generate", {})).done_reason, "load");
     assert.equal((await call("POST", "/api/generate", {})).http, 400);
 });

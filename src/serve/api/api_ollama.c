@@ -172,6 +172,8 @@ static int put_shared(json_t *out, const json_t *q, const char *const *others, s
         const char *const *o = others;
         while (*o && strcmp(*o, key) != 0) o++;
         if (*o || json_is_null(v) || !strcmp(key, "model") || !strcmp(key, "keep_alive")) continue;
+        if ((!strcmp(key, "suffix") || !strcmp(key, "template")) && !json_string_length(v))
+            continue;
         if (!strcmp(key, "stream")) json_object_set(out, key, v);
         else if (!strcmp(key, "format")) put_format(out, v);
         else if (!strcmp(key, "think")) put_think(out, v);
