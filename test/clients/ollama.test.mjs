@@ -52,6 +52,8 @@ test("chat: whole and as lines", async () => {
     assert.deepEqual(s.lines.map((l) => l.done), s.lines.map((_, i) => i === s.lines.length - 1));
     assert.equal((await post("/api/chat", { messages, options: { num_predict: 2 }, stream: false })).done_reason, "length");
     assert.equal((await post("/api/chat", { messages: [] })).done_reason, "load");
+    assert.equal((await post("/api/chat", { messages: [], keep_alive: 0 })).done_reason, "unload");
+    assert.equal((await post("/api/chat", { model: "other:7b", messages: [] })).http, 404);
     assert.match((await post("/api/chat", { messages, options: { magic: 1 } })).error, /options\.magic/);
     const see = (images, content = "x") => post("/api/chat", { messages: [{ role: "user", content, images }] });
     assert.match((await see(["iVBORw0KGgo="])).error, /^messages\[0\]\.content\[1\]\.type: .* an image;.*--mmproj/);
@@ -71,6 +73,9 @@ test("generate: a prompt, a system text, raw", async () => {
     assert.match((await post("/api/generate", { prompt: question, ...unset, options, stream: false })).response, /42/);
     assert.match((await post("/api/generate", { prompt: question, suffix: "x" })).error, /^suffix: unknown/);
     assert.equal((await post("/api/generate", {})).done_reason, "load");
+    assert.equal((await post("/api/generate", { keep_alive: "5m" })).done_reason, "load");
+    assert.equal((await post("/api/generate", { keep_alive: "0s" })).done_reason, "unload");
+    assert.equal((await post("/api/generate", { model: "other:7b" })).http, 404);
     assert.equal((await call("POST", "/api/generate", {})).http, 400);
 });
 

@@ -350,21 +350,38 @@ static const struct gen_form form = {.collects = true,
                                      .end = on_end,
                                      .whole = whole};
 
-/* A request without a question asks to load the model. It is already loaded. */
+/* Returns the backend of a model's name; NULL if an error was sent. */
+static struct backend *backend_of(struct http_request *r, const json_t *want) {
+    struct err e = {0};
+    json_t *name = model_name(want);
+    struct backend *b = NULL;
+    if (!json_is_string(name)) err_set(&e, CHIMERE_EINVAL, "model: expected a text");
+    else b = gen_backend(r, name, &e);
+    if (!b) http_fail(r, &e);
+    json_decref(name);
+    return b;
+}
+
+/* keep_alive: seconds, or a text such as "5m"; 0: the client is done with the model. */
+static bool is_unload(const json_t *q) {
+    const json_t *v = json_object_get(q, "keep_alive");
+    const char *s = json_string_value(v);
+    return (json_is_number(v) && json_number_value(v) == 0) ||
+           (s && *s == '0' && strspn(s, "0hms") == strlen(s));
+}
+
+/* A request without a question asks to load the model, or to unload it. Both succeed without an effect: a model that
+ * is loaded on demand is loaded by the first question. */
 static void loaded(struct http_request *r, const json_t *q, const char *field) {
     struct buf out;
-    struct err e = {0};
-    if (!json_is_string(json_object_get(q, "model"))) {
-        err_set(&e, CHIMERE_EINVAL, "model: expected a text");
-        http_fail(r, &e);
-        return;
-    }
+    if (!backend_of(r, json_object_get(q, "model"))) return;
     buf_init(&out, 1 << 16);
     buf_puts(&out, "{\"model\":");
     json_out_value(&out, json_object_get(q, "model"));
     buf_putc(&out, ',');
     put_time(&out, "created_at", time(NULL));
-    buf_printf(&out, ",%s,\"done\":true,\"done_reason\":\"load\"}", field);
+    buf_printf(&out, ",%s,\"done\":true,\"done_reason\":\"%s\"}", field,
+               is_unload(q) ? "unload" : "load");
     http_reply(r, 200, NULL, &out);
     buf_fini(&out);
 }
@@ -550,15 +567,9 @@ void api_ollama_version(struct http_request *r) {
 /* Returns the backend that a request with the field "model" names; NULL if an error was sent. */
 static struct backend *named(struct http_request *r) {
     json_t *q = api_json(r);
-    struct err e = {0};
     if (!q) return NULL;
     const json_t *want = json_object_get(q, "model");
-    json_t *name = model_name(want ? want : json_object_get(q, "name"));
-    struct backend *b = NULL;
-    if (!json_is_string(name)) err_set(&e, CHIMERE_EINVAL, "model: expected a text");
-    else b = gen_backend(r, name, &e);
-    if (!b) http_fail(r, &e);
-    json_decref(name);
+    struct backend *b = backend_of(r, want ? want : json_object_get(q, "name"));
     json_decref(q);
     return b;
 }
