@@ -51,6 +51,10 @@ test("chat: whole and as lines", async () => {
     assert.equal(s.lines.map((l) => l.message.content).join(""), r.message.content);
     assert.deepEqual(s.lines.map((l) => l.done), s.lines.map((_, i) => i === s.lines.length - 1));
     assert.equal((await post("/api/chat", { messages, options: { num_predict: 2 }, stream: false })).done_reason, "length");
+    const written = JSON.stringify({ model, messages, stream: false, options }).replace('"num_predict":24', '"num_predict":-1.0,"seed":7.0');
+    const points = await fetch(`${server.url}/api/chat`, { method: "POST", headers, body: written }); // every number with a point
+    assert.equal(points.status, 200);
+    assert.equal((await points.json()).message.content, r.message.content);
     assert.equal((await post("/api/chat", { messages: [] })).done_reason, "load");
     assert.equal((await post("/api/chat", { messages: [], keep_alive: 0 })).done_reason, "unload");
     assert.equal((await post("/api/chat", { model: "other:7b", messages: [] })).http, 404);

@@ -192,6 +192,8 @@ static const struct {
     {CHAT, "{" HI ",\"max_tokens\":-5}", 400, "max_tokens"},
     {CHAT, "{" HI ",\"max_tokens\":1.5}", 400, "max_tokens"},
     {CHAT, "{" HI ",\"n\":1000}", 400, "n"},
+    {CHAT, "{" HI ",\"seed\":1.5}", 400, "seed"},
+    {CHAT, "{" HI ",\"seed\":1e300}", 400, "seed"},
     {CHAT, "{" HI ",\"top_logprobs\":3}", 400, "top_logprobs"},
     {CHAT, "{" HI ",\"logprobs\":true,\"top_logprobs\":21}", 400, "top_logprobs"},
     {CHAT, "{" HI ",\"stop\":[7]}", 400, "stop[0]"},

@@ -57,7 +57,7 @@ static const struct {
 static int put_option(json_t *out, const char *name, json_t *v, struct err *e) {
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         if (strcmp(name, options[i].name) != 0) continue;
-        bool no_limit = !strcmp(name, "num_predict") && json_integer_value(v) < 0;
+        bool no_limit = !strcmp(name, "num_predict") && json_number_value(v) < 0;
         if (!options[i].ours || no_limit || json_is_null(v)) return 0;
         return json_object_set(out, options[i].ours, v) ? CHIMERE_ENOMEM : 0;
     }

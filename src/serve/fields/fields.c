@@ -131,8 +131,11 @@ static int f_n(struct fields *f, json_t *v, const char *name, struct err *e) {
 }
 
 static int f_seed(struct fields *f, json_t *v, const char *name, struct err *e) {
-    if (!json_is_integer(v)) return fields_expected(e, name, "a whole number");
-    if (json_integer_value(v) != -1) f->request->sampling.seed = (uint64_t)json_integer_value(v);
+    double x = json_number_value(v);
+    if (!json_is_integer(v) && !(json_is_real(v) && x == floor(x) && fabs(x) <= 0x1p53))
+        return fields_expected(e, name, "a whole number");
+    int64_t n = json_is_integer(v) ? json_integer_value(v) : (int64_t)x;
+    if (n != -1) f->request->sampling.seed = (uint64_t)n;
     return 0;
 }
 
