@@ -87,6 +87,7 @@ test("penalties, DRY and XTC change what greedy decoding says, and at rest they 
 });
 
 test("a banned token does not come, a favoured one does, and 20 alternatives are told", async () => {
+    assert.equal((await chat({ logprobs: false, top_logprobs: 0 })).body.choices[0].logprobs, null);
     const { body } = await chat({ logprobs: true, top_logprobs: 20 });
     const [first] = body.choices[0].logprobs.content;
     assert.equal(first.top_logprobs.length, 20);

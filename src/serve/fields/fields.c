@@ -841,7 +841,7 @@ static int read_row(struct fields *f, const struct row *r, json_t *v, struct err
 /* Checks that need all fields. */
 static int check(struct fields *f, enum fields_api api, struct err *e) {
     struct request *a = f->request;
-    if (f->n_probs >= 0 && api == FIELDS_CHAT && !a->probs)
+    if (f->n_probs > 0 && api == FIELDS_CHAT && !a->probs)
         return err_set(e, CHIMERE_EINVAL, "top_logprobs: expected logprobs to be true as well");
     if (api == FIELDS_RESPONSES && f->n_probs > 0) a->probs = true;
     if (a->probs) a->sampling.n_probs = f->n_probs > 0 ? f->n_probs : 1;
