@@ -35,7 +35,12 @@ test("retrieved, listed, deleted; others find nothing", async () => {
     const r = await client.responses.create({ model, input: question, max_output_tokens: 5 });
     assert.deepEqual((await client.responses.retrieve(r.id)).output, r.output);
     const { data } = await client.responses.inputItems.list(r.id);
-    assert.equal(data[0].content, question);
+    assert.deepEqual(data[0].content, [{ type: "input_text", text: question }]);
+    const short = [{ role: "user", content: "Hi" }, { role: "assistant", content: "Hello" }, { role: "user", content: [{ type: "input_text", text: "Bye" }] }];
+    const named = await client.responses.create({ model, input: short, max_output_tokens: 5 });
+    const listed = (await client.responses.inputItems.list(named.id)).data.reverse();
+    assert.deepEqual(listed.map((x) => [x.type, x.role, x.content[0].type, x.content[0].text]),
+        [["message", "user", "input_text", "Hi"], ["message", "assistant", "output_text", "Hello"], ["message", "user", "input_text", "Bye"]]);
     await client.responses.delete(r.id);
     const missing = { status: 404 };
     await assert.rejects(client.responses.retrieve(r.id), missing);

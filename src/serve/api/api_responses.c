@@ -541,12 +541,30 @@ void api_responses(struct http_request *r) {
     gen_go(g);
 }
 
+/* Writes an input item. A message may have been sent as {"role", "content": "..."}; clients read it in the long form,
+ * with a type and a list of parts. */
+static void put_input(const json_t *item, struct buf *out) {
+    json_t *content = json_object_get(item, "content"), *whole = json_copy((json_t *)item);
+    const char *role = json_string_value(json_object_get(item, "role"));
+    if (role && !json_object_get(item, "type"))
+        json_object_set_new(whole, "type", json_string("message"));
+    if (role && json_is_string(content)) {
+        bool is_answer = strcmp(role, "assistant") == 0;
+        json_t *part = json_pack("{s:s,s:O}", "type", is_answer ? "output_text" : "input_text",
+                                 "text", content);
+        if (is_answer) json_object_set_new(part, "annotations", json_array());
+        json_object_set_new(whole, "content", json_pack("[o]", part));
+    }
+    json_out_value(out, whole);
+    json_decref(whole);
+}
+
 static void put_items(const json_t *items, struct buf *out) {
     const json_t *item;
     size_t i;
     buf_puts(out, "{\"object\":\"list\",\"data\":[");
     for (i = json_array_size(items); i-- > 0;) { /* newest first, as in OpenAI's API */
-        json_out_value(out, json_array_get(items, i));
+        put_input(json_array_get(items, i), out);
         if (i) buf_putc(out, ',');
     }
     buf_puts(out, "],\"first_id\":");
