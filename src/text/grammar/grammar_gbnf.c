@@ -8,6 +8,7 @@
  * The right side of each rule is parsed to a small tree. The tree is then emitted from its end to its start, so
  * that the node after each element is known. Repeated groups become separate rules, so that a repetition costs two
  * nodes per iteration. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -156,18 +157,17 @@ static void add_range(struct gbnf *g, uint32_t lo, uint32_t hi) {
         ((struct grammar_range *)g->ranges.p)[i] = (struct grammar_range){lo, hi, 0};
 }
 
-/* Sorts and joins the ranges from `first` on (insertion sort, because classes are short), and inverts them if
- * negate is set. */
+static int by_lo(const void *a, const void *b) {
+    const struct grammar_range *x = a, *y = b;
+    return (x->lo > y->lo) - (x->lo < y->lo);
+}
+
+/* Sorts and joins the ranges from `first` on, and inverts them if negate is set. */
 static void tidy_class(struct gbnf *g, uint32_t first, bool negate) {
     if (g->b->rc) return;
     struct grammar_range *r = (struct grammar_range *)g->ranges.p + first;
     uint32_t n = g->ranges.n - first, k = 0;
-    for (uint32_t i = 1; i < n && grammar_tick(g->b, i); i++)
-        for (uint32_t j = i; j > 0 && r[j].lo < r[j - 1].lo; j--) {
-            struct grammar_range swap = r[j];
-            r[j] = r[j - 1];
-            r[j - 1] = swap;
-        }
+    if (n > 1) qsort(r, n, sizeof *r, by_lo);
     for (uint32_t i = 1; i < n; i++) {
         if (r[i].lo > r[k].hi + 1) r[++k] = r[i];
         else if (r[i].hi > r[k].hi) r[k].hi = r[i].hi;
