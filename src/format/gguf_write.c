@@ -6,6 +6,7 @@
  * files have temporary names until close, so a failed run leaves no files. */
 #include "format/gguf.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,6 +49,11 @@ static int stick(struct gguf_writer *w, int code, const char *what, const char *
     if (!w->err.code)
         err_set(&w->err, code, "%s: %s '%s': %s", w->path, what, name, err_name(code));
     return w->err.code;
+}
+
+/* With the system's reason, e.g. a full disk. */
+static int cannot_write(struct gguf_writer *w) {
+    return err_set(&w->err, CHIMERE_EIO, "%s: cannot write: %s", w->path, strerror(errno));
 }
 
 static bool grow(void **table, size_t *cap, size_t n, size_t size) {
@@ -367,8 +373,7 @@ static int write_header(struct gguf_writer *w, uint32_t file) {
     render_header(w, file, &b);
     int rc = b.failed;
     if (rc) stick(w, rc, "header of file", w->path);
-    else if (fwrite(b.p, 1, b.n, w->files[file].f) != b.n)
-        rc = stick(w, CHIMERE_EIO, "write to", w->path);
+    else if (fwrite(b.p, 1, b.n, w->files[file].f) != b.n) rc = cannot_write(w);
     buf_fini(&b);
     return rc;
 }
@@ -427,8 +432,7 @@ static int finish_tensor(struct gguf_writer *w) {
     uint64_t pad = padded(t->n_bytes, w->alignment) - t->n_bytes;
     while (pad) {
         size_t n = pad < sizeof zeros ? (size_t)pad : sizeof zeros;
-        if (fwrite(zeros, 1, n, w->files[t->file].f) != n)
-            return stick(w, CHIMERE_EIO, "write to", w->path);
+        if (fwrite(zeros, 1, n, w->files[t->file].f) != n) return cannot_write(w);
         pad -= n;
     }
     w->at++;
@@ -452,8 +456,7 @@ static int stream(struct gguf_writer *w, const unsigned char *p, size_t n) {
         const struct out_tensor *t = &w->tensors[w->at];
         uint64_t room = t->n_bytes - w->at_written;
         size_t part = n < room ? n : (size_t)room;
-        if (!put_bytes(w->files[t->file].f, p, part))
-            return stick(w, CHIMERE_EIO, "write to", w->path);
+        if (!put_bytes(w->files[t->file].f, p, part)) return cannot_write(w);
         if (p) p += part;
         n -= part;
         w->at_written += part;

@@ -38,6 +38,12 @@ head -c 1000 in.gguf >cut.gguf
 refuses 1 "cut.gguf" "$CHIMERE" quantize cut.gguf new.gguf Q8_0
 head -c 100 in.gguf >cut.imatrix
 refuses 1 "cut.imatrix" "$CHIMERE" quantize in.gguf new.gguf Q4_K_M --imatrix cut.imatrix
+# no room for the result: the system's reason
+(
+    trap '' XFSZ
+    ulimit -f 64
+    refuses 1 "new.gguf: cannot write: File too large" "$CHIMERE" quantize in.gguf new.gguf Q8_0
+)
 [ ! -e new.gguf ] || fail "a refused run left a file"
 [ -z "$(find . -name '*.tmp.*')" ] || fail "a refused run left temporary files"
 if "$CHIMERE" dump in.gguf token_embd.weight >/dev/full 2>err; then fail "a full disk was not noticed"; fi
