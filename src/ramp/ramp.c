@@ -111,11 +111,11 @@ static int make_moments(const struct ramp_options *o, struct err *e) {
     int rc = imatrix_path(o, path, e);
     if (!rc) rc = ramp_set_open(&s, o->model, o->mode, NULL, e);
     if (rc) return rc;
-    uint64_t parts[3] = {o->predict_only, o->seed, (uint64_t)o->judge_tok};
+    uint64_t parts[4] = {o->predict_only, o->seed, (uint64_t)o->judge_tok, 0};
+    if (o->text) rc = ramp_text_hash(o->text, &parts[3], e);
     uint64_t key = hash_bytes(parts, sizeof parts, s->hash);
-    if (o->text) key = hash_bytes(o->text, strlen(o->text), key);
-    json_t *old = ramp_json_load(o->work, "moments.json", key);
-    if (!old || !file_exists(path)) {
+    json_t *old = rc ? NULL : ramp_json_load(o->work, "moments.json", key);
+    if (!rc && (!old || !file_exists(path))) {
         rc = o->predict_only ? ramp_moments_write(s->gguf, path, e)
                              : collect_on_cpu(o, moment_tokens(o, s), path, e);
         if (!rc) rc = ramp_json_save(json_object(), o->work, "moments.json", key, e);

@@ -233,7 +233,9 @@ int ramp_evolve(struct ramp_set *s, struct ramp_measure *x, const struct ramp_op
                 const struct ramp_limit *l, uint8_t *choice, struct ramp_evolved *out,
                 struct err *e) {
     struct evolution v = {.s = s, .x = x, .o = o, .l = l};
-    double parts[4] = {(double)l->bytes, l->tok_s, (double)o->population, o->effort_s};
+    double parts[] = {(double)l->bytes,         l->tok_s,    (double)o->population,
+                      (double)o->generations,   o->effort_s, (double)o->probe_tok,
+                      (double)o->sample_weights};
     v.key = hash_bytes(parts, sizeof parts, s->hash ^ x->text_hash ^ o->seed);
     v.key = hash_bytes(choice, s->n_gene, v.key);
     int rc = prepare(&v, choice, e);

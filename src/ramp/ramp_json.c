@@ -49,7 +49,7 @@ int ramp_json_save(json_t *root, const char *work, const char *name, uint64_t ke
         rc = err_set(e, CHIMERE_ENOMEM, "%s: out of memory", name);
     if (!rc) rc = file_writer_open(&w, path, e);
     if (!rc) {
-        if (json_dumpf(root, w.f, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) == 0) {
+        if (json_dumpf(root, w.f, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) == 0) {
             rc = file_writer_commit(&w, e);
         } else {
             file_writer_abort(&w);

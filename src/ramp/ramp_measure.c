@@ -25,8 +25,9 @@ int ramp_measure_open(struct ramp_measure *x, const struct ramp_set *s,
     *x = (struct ramp_measure){.set = s};
     int rc = model_open(&x->m, o->model, o->dev, o->quiet, e);
     if (!rc) rc = ramp_json_path(path, o->work, "tokens", e);
+    uint64_t key = o->seed;
+    if (!rc && o->text) rc = ramp_text_hash(o->text, &key, e);
     if (!rc) {
-        uint64_t key = o->text ? hash_bytes(o->text, strlen(o->text), 1) : o->seed;
         key = hash_mix(key ^ (uint64_t)o->judge_tok) ^ x->m->hash;
         if (ramp_text_load(&x->t, path, key, x->m->hp.n_vocab)) {
             rc = o->text ? ramp_text_read(&x->t, x->m, o->text, (size_t)o->judge_tok, e)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
@@ -34,6 +35,15 @@ int ramp_text_read(struct windows_text *out, const struct model *m, const char *
         memmove(out->tokens + i * RAMP_CTX, out->tokens + i * have / want * RAMP_CTX,
                 RAMP_CTX * sizeof *out->tokens);
     out->n_window = want;
+    return 0;
+}
+
+int ramp_text_hash(const char *path, uint64_t *hash, struct err *e) {
+    struct file_map text;
+    int rc = file_map(&text, path, e);
+    if (rc) return rc;
+    *hash = hash_bytes(text.data, (size_t)text.size, 1);
+    file_unmap(&text);
     return 0;
 }
 

@@ -10,6 +10,8 @@ enum { RAMP_CTX = 256 }; /* tokens per window */
 /* Up to n_tok tokens in windows spread evenly over the text. */
 int ramp_text_read(struct windows_text *out, const struct model *m, const char *path, size_t n_tok,
                    struct err *e);
+/* Of the bytes of the text at path. */
+int ramp_text_hash(const char *path, uint64_t *hash, struct err *e);
 /* The model generates from nothing, or from a random token, by sampling at temperature 1. The same seed
  * and device give the same tokens. */
 int ramp_text_generate(struct windows_text *out, struct model *m, size_t n_tok, uint64_t seed,

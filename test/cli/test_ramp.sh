@@ -41,6 +41,13 @@ rm -r c.gguf.ramp/cache-*
 "$CHIMERE" ramp build in.gguf c.gguf --bpw 4.0 --imatrix m.imatrix "${fast[@]}" >/dev/null
 cmp c.gguf d.gguf || fail "a build without cached encodings differs"
 
+# a text that was changed under its name is read again
+"$CHIMERE" ramp analyse in.gguf t.gguf --bpw 4.0 -f text "${fast[@]}" >/dev/null
+cp t.gguf.ramp/imatrix.gguf first.imatrix
+for i in $(seq 40); do echo "Rain fell on the $i roofs of the town, and the river rose by $((i * 3)) inches."; done >text
+"$CHIMERE" ramp analyse in.gguf t.gguf --bpw 4.0 -f text "${fast[@]}" >/dev/null
+if cmp -s t.gguf.ramp/imatrix.gguf first.imatrix; then fail "moments of a text that was changed"; fi
+
 # an effort that encodes nothing leaves the divergence predicted; one that is too small for all forms restricts the
 # candidates to those that are encoded, and repeats to the same bytes
 "$CHIMERE" ramp in.gguf z.gguf --bpw 4.0 --imatrix m.imatrix "${fast[@]}" --effort 0 >none.said 2>err
@@ -66,6 +73,11 @@ for rule, type in rules.items():
     assert len(hits) == 1 and plan["types"][hits[0]] == type, (rule, hits)
 assert open("c.gguf.ramp/custom-q.txt").read().startswith('--custom-q "')
 END
+
+# a search with other options does not go on from what these made
+"$CHIMERE" ramp search in.gguf c.gguf --bpw 4.0 --imatrix m.imatrix "${fast[@]}" --generations 0 >/dev/null
+python3 -c 'import json; assert json.load(open("c.gguf.ramp/plan.json"))["generations"] == 0' ||
+    fail "a search without generations has some"
 
 # a card's memory is a budget too
 "$CHIMERE" ramp in.gguf e.gguf --card rtx-5060-ti-16g --ctx 4096 --predict "${fast[@]}" >/dev/null
