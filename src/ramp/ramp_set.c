@@ -26,7 +26,8 @@ static uint64_t align_up(const struct ramp_set *s, uint64_t n) {
 static void name_role(struct ramp_gene *g) {
     const char *name = g->tensor->name;
     int layer = -1, at = 0;
-    if (sscanf(name, "blk.%d.%n", &layer, &at) == 1 && at > 0) name += at;
+    /* more digits name no layer: a model has at most ARCH_MAX_LAYERS */
+    if (sscanf(name, "blk.%4d.%n", &layer, &at) == 1 && at > 0 && layer >= 0) name += at;
     else layer = -1;
     size_t n = strlen(name);
     if (n > 7 && strcmp(name + n - 7, ".weight") == 0) n -= 7;
