@@ -168,7 +168,8 @@ static int plan(struct quantize *q, struct err *e) {
         n_coded += quant_traits(q->items[i].to.type)->block_elements > 1;
     }
     pcre2_match_data_free(match);
-    if (!rc && q->imatrix && n_coded && !n_weighted)
+    /* a caller's choice may leave all tensors that have entries as they are */
+    if (!rc && q->imatrix && !q->options.choice && n_coded && !n_weighted)
         rc = err_set(e, CHIMERE_EMISMATCH,
                      "%s: none of its %zu entries names a tensor that is quantised here",
                      q->options.imatrix, imatrix_n_entries(q->imatrix));
@@ -327,11 +328,13 @@ static void put_keys(const struct quantize *q, struct gguf_writer *w) {
         gguf_put_u32(w, "quantize.imatrix.chunks_count", (uint32_t)n_chunk);
 }
 
-static int refuse_source(const struct quantize *q, const char *path, struct err *e) {
+int quantize_check_target(const struct gguf *source, const char *path, struct err *e) {
     struct fs_info to, from;
     if (fs_stat(path, &to)) return 0;
-    for (uint32_t i = 0; i < gguf_n_files(q->gguf); i++)
-        if (!fs_stat(gguf_path(q->gguf, i), &from) && from.device == to.device &&
+    if (to.is_folder)
+        return err_set(e, CHIMERE_EINVAL, "%s: expected the name of a file, got a folder", path);
+    for (uint32_t i = 0; i < gguf_n_files(source); i++)
+        if (!fs_stat(gguf_path(source, i), &from) && from.device == to.device &&
             from.inode == to.inode)
             return err_set(e, CHIMERE_EINVAL, "%s: the result would replace its source", path);
     return 0;
@@ -365,7 +368,7 @@ static int write_all(struct run *r, struct err *e) {
 }
 
 int quantize_run(struct quantize *q, const char *path, bool show_progress, struct err *e) {
-    int rc = refuse_source(q, path, e);
+    int rc = quantize_check_target(q->gguf, path, e);
     if (rc) return rc;
     struct run r = {.q = q};
     rc = encode_new(&r.encoder, q->options.n_thread, e);

@@ -56,8 +56,10 @@ const struct quantize_item *quantize_item_at(const struct quantize *q, size_t i)
 /* Totals of the plan. */
 void quantize_sizes(const struct quantize *q, uint64_t *n_elements, uint64_t *bytes_before,
                     uint64_t *bytes_after);
-/* Writes the file (or the split set). A value that is not finite is reported with its tensor and position. path may
- * not be the source. show_progress: a progress bar on a terminal. */
+/* Whether a result may get this name: it is neither a folder nor a file of the source. */
+int quantize_check_target(const struct gguf *source, const char *path, struct err *e);
+/* Writes the file (or the split set). A value that is not finite is reported with its tensor and position. path is
+ * checked as above. show_progress: a progress bar on a terminal. */
 int quantize_run(struct quantize *q, const char *path, bool show_progress, struct err *e);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "convert/quantize.h"
 #include "engine/plan.h"
 #include "eval/importance.h"
 #include "format/quant.h"
@@ -265,12 +266,21 @@ int ramp_limit_of(struct ramp_limit *l, const struct ramp_set *s, const struct r
     return l->bytes ? 0 : card_bytes(o, card, &l->bytes, e);
 }
 
+static int check_imatrix(const struct ramp_set *s, const char *path, struct err *e) {
+    for (size_t i = 0; i < s->n_gene; i++)
+        if (s->genes[i].has_weight) return 0;
+    return err_set(e, CHIMERE_EMISMATCH, "%s: none of its %zu entries names a tensor of this model",
+                   path, imatrix_n_entries(s->imatrix));
+}
+
 int ramp_check(const struct ramp_options *o, struct err *e) {
     struct ramp_set *s;
     struct ramp_limit l;
     int rc = ramp_set_open(&s, o->model, o->mode, o->imatrix, e);
     if (rc) return rc;
-    rc = ramp_limit_of(&l, s, o, e);
+    rc = quantize_check_target(s->gguf, o->out, e);
+    if (!rc && o->imatrix) rc = check_imatrix(s, o->imatrix, e);
+    if (!rc) rc = ramp_limit_of(&l, s, o, e);
     if (!rc) rc = ramp_least_fits(s, &l, e);
     ramp_set_close(s);
     return rc;

@@ -48,7 +48,7 @@ struct ramp_options {
 
 void ramp_defaults(struct ramp_options *o);
 
-/* Whether the options are complete and the budget is possible, before anything takes time. */
+/* Whether the options are complete and OUT and the budget are possible, before anything takes time. */
 int ramp_check(const struct ramp_options *o, struct err *e);
 int ramp_analyse(const struct ramp_options *o, struct err *e);
 int ramp_search(const struct ramp_options *o, struct err *e); /* after analyse */

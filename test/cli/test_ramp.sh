@@ -89,6 +89,14 @@ refuses 2 "expected one of --size, --bpw and --card" "$CHIMERE" ramp in.gguf x.g
 # an impossible budget is refused before anything takes time, and leaves nothing
 refuses 1 "the smallest file that these types give" "$CHIMERE" ramp in.gguf early.gguf --size 10K -q
 [ ! -e early.gguf.ramp ] || fail "a refused budget left a work folder"
+# so is a result that would replace the model, or a folder
+refuses 2 "the result would replace its source" "$CHIMERE" ramp in.gguf in.gguf --bpw 4 --predict -q
+mkdir folder
+refuses 2 "expected the name of a file, got a folder" "$CHIMERE" ramp in.gguf folder --bpw 4 --predict -q
+if [ -e in.gguf.ramp ] || [ -e folder.ramp ]; then fail "a refused result left a work folder"; fi
+# and a matrix of another model
+python3 -c 'import sys; sys.stdout.buffer.write(open("m.imatrix", "rb").read().replace(b".weight.", b".height."))' >other.imatrix
+refuses 1 "names a tensor of this model" "$CHIMERE" ramp in.gguf x.gguf --bpw 4 --imatrix other.imatrix -q
 refuses 2 "no card named 'gtx'" "$CHIMERE" ramp in.gguf x.gguf --card gtx --predict -q
 refuses 2 "expected MODEL and OUT" "$CHIMERE" ramp in.gguf
 refuses 1 "there is no analysis" "$CHIMERE" ramp search in.gguf none.gguf --bpw 4 --predict -q
@@ -96,6 +104,10 @@ refuses 1 "there is no analysis" "$CHIMERE" ramp search in.gguf none.gguf --bpw 
 # a source with blocks is searched from what it has, with a warning; NaN is refused by its place
 "$CHIMERE" ramp q8.gguf y.gguf --bpw 4.0 --predict "${fast[@]}" >/dev/null 2>err
 grep -q 'is quantized already' err || fail "no warning about a quantized source: $(cat err)"
+# with room for all that it has, it stays as it is
+"$CHIMERE" ramp q8.gguf whole.gguf --bpw 16 --predict "${fast[@]}" >/dev/null 2>&1 || fail "no file of all that is there"
+for file in q8 whole; do "$CHIMERE" inspect $file.gguf --tensors | grep '^ *blk' >$file.tensors; done
+cmp q8.tensors whole.tensors || fail "a search with room for everything changed tensors"
 python3 - <<'END'
 data = bytearray(open("in.gguf", "rb").read())
 data[-(1 << 20):] = b"\xc0\x7f" * (1 << 19)
