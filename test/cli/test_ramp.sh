@@ -17,6 +17,11 @@ bits=$("$CHIMERE" inspect a.gguf | grep -o '[0-9.]* bits per weight' | cut -d' '
 python3 -c "assert 3.9 < $bits <= 4.0, $bits" || fail "expected just below 4 bits, got $bits"
 "$CHIMERE" logits -m a.gguf --tokens 5,6,7 >/dev/null
 
+# an embedding that is the head, too, does not get the least bits
+"$CHIMERE" ramp "$SOURCE_DIR/models/chimere-nano-bf16.gguf" tied.gguf --bpw 4.0 --predict --sample 4096 -q >/dev/null
+grep -Eq '"token_embd.weight": "(iq4_xs|q[4-8])' tied.gguf.ramp/plan.json ||
+    fail "the head has $(grep -o 'token_embd.weight": ".*"' tied.gguf.ramp/plan.json)"
+
 # the same options give the same bytes, whatever the threads
 "$CHIMERE" ramp in.gguf b.gguf --bpw 4.0 --predict "${fast[@]}" --threads 2 >/dev/null
 cmp a.gguf b.gguf || fail "two runs differ"
