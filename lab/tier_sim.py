@@ -41,6 +41,8 @@ def read(path):
     while at < len(data):
         (n_tok,) = struct.unpack_from("<I", data, at)
         at += 4
+        if not 0 < n_tok * n_layer * n_used * width <= len(data) - at:
+            sys.exit(f"{path}: expected whole batches of tokens, the file ends within one")
         batch = []
         for _ in range(n_layer):
             n = n_tok * n_used

@@ -25,6 +25,14 @@ import json, sys
 tiers = json.load(sys.stdin)["memory"]["experts"]
 assert tiers["device"] == 0 and tiers["memory"] > 0 and tiers["disk"] > 0, tiers' || fail "plan as JSON"
 
+# a type that the processor keeps in a wider form: both plans count that
+"$CHIMERE" synth qwen35moe-mini q8 dense.gguf --layers 1 --experts 2 --vocab 512 >/dev/null
+"$CHIMERE" quantize dense.gguf wide.gguf IQ2_KL --pure -q >/dev/null
+refuses 1 "does not fit" "$CHIMERE" run -m wide.gguf -c 1024 --ram 20M -p x -q
+cp err wanted
+refuses 1 "does not fit" "$CHIMERE" inspect wide.gguf --memory -c 1024 --ram 20M
+cmp -s wanted err || fail "two plans of one model: $(cat wanted err)"
+
 # peak FILE RAM: the answer to FILE, and that the process never had more than RAM
 answer() {
     python3 - "$CHIMERE" "$@" <<'END' || fail "run with $*"

@@ -160,16 +160,15 @@ static int plan_run(struct inspection *x, const struct cfg *c, struct memory_pla
                                          .vram_bytes =
                                              cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0};
     struct plan_params want = params_of(c);
-    bool on_cpu = strcmp(device.name, "cpu") == 0;
-    if (on_cpu && device.vram_bytes)
+    if (strcmp(device.name, "cpu") == 0 && device.vram_bytes)
         return err_set(e, CHIMERE_EINVAL, "inspect: --vram needs a GPU: --device cuda or cuda:N");
     want.vram_bytes = device.vram_bytes;
     want.budget_bytes = cfg_is_set(c, "ram") ? cfg_bytes(c, "ram") : 0;
-    int rc = on_cpu ? 0 : device_open(&want.dev, &device, e);
+    int rc = device_open(&want.dev, &device, e); /* the processor has forms of its own too */
     if (rc) return rc;
     rc = plan_make(out, x->path, &want, e);
     if (!rc && cfg_bool(c, "json")) note_plan(x, out, true);
-    if (want.dev) want.dev->ops->close(want.dev);
+    want.dev->ops->close(want.dev);
     return rc;
 }
 
