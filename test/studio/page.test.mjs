@@ -169,6 +169,22 @@ test("the palette changes theme and language from the keyboard; a phone has a dr
     await accessible(page, "settings on a phone");
     await shot(page, "settings-phone");
     assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= 360), true);
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog", { name: "Réglages" }).waitFor({ state: "hidden" });
+    await page.getByRole("navigation").waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("navigation").waitFor({ state: "hidden" });
+    await page.keyboard.press("Control+k");
+    await page.keyboard.type("zzz");
+    await page.keyboard.press("Enter");
+    await page.locator("#search:focus").waitFor();
+    assert.equal(await page.locator("#search").inputValue(), "zzz");
+    await page.setViewportSize({ width: 1280, height: 820 });
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("Control+b");
+    await page.getByRole("navigation").waitFor({ state: "hidden" });
+    await page.keyboard.press("Control+Shift+F");
+    await page.locator("#search:focus").waitFor();
 });
 
 test("--no-studio leaves the page out", async () => {

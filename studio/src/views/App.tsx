@@ -16,7 +16,7 @@ import { focusComposer } from "./Composer";
 import { Opened, opened } from "./Opened";
 import { Palette, paletteOpen } from "./Palette";
 import { KeyDialog, SettingsDialog, settingsOpen } from "./Settings";
-import { Sidebar } from "./Sidebar";
+import { showSearch, Sidebar } from "./Sidebar";
 import { SourceDialog } from "./Source";
 
 async function begin(): Promise<void> {
@@ -32,16 +32,15 @@ async function begin(): Promise<void> {
 function onKey(e: KeyboardEvent): void {
     const mod = e.ctrlKey || e.metaKey;
     if (e.key === "Escape" && speaking.value) hush();
+    else if (e.key === "Escape" && drawer.value && !document.querySelector("dialog[open]")) drawer.value = false;
     else if (e.key === "Escape" && writing.value && !document.querySelector("dialog[open]")) stop();
     else if (mod && e.key.toLowerCase() === "k") paletteOpen.value = !paletteOpen.value;
     else if (mod && e.key.toLowerCase() === "b") change({ sidebar: !settings.value.sidebar });
     else if (mod && e.shiftKey && e.key.toLowerCase() === "o") {
         startNew();
         focusComposer.value++;
-    } else if (mod && e.shiftKey && e.key.toLowerCase() === "f") {
-        change({ sidebar: true });
-        document.getElementById("search")?.focus();
-    } else if (mod && e.key === ",") settingsOpen.value = true;
+    } else if (mod && e.shiftKey && e.key.toLowerCase() === "f") showSearch();
+    else if (mod && e.key === ",") settingsOpen.value = true;
     else return;
     if (e.key !== "Escape") e.preventDefault();
 }

@@ -2,13 +2,14 @@
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { t, type Word } from "../i18n";
-import { conversations, loadConversations, models, searchText, setChat, startNew } from "../lib/state";
+import { conversations, failed, loadConversations, models, searchText, setChat, startNew } from "../lib/state";
 import { change } from "../lib/settings";
 import { go, screens } from "../lib/route";
 import { panelOpen } from "./Chat";
 import { Dialog } from "./Dialog";
 import { Icon, type IconName } from "./icons";
 import { settingsOpen } from "./Settings";
+import { showSearch } from "./Sidebar";
 
 export const paletteOpen = signal(false);
 interface Action {
@@ -37,12 +38,11 @@ export function Palette() {
     const found = actions().filter((a) => words.every((w) => a.name.toLowerCase().includes(w))).slice(0, 40);
     const close = () => (paletteOpen.value = false);
     const pick = (a: Action | undefined) => {
-        if (!a) {
-            searchText.value = text;
-            void loadConversations();
-        }
         close();
-        a?.act();
+        if (a) return a.act();
+        searchText.value = text;
+        loadConversations().catch(failed);
+        showSearch();
     };
     useEffect(() => document.getElementById(`pick-${at}`)?.scrollIntoView({ block: "nearest" }), [at]);
     return (

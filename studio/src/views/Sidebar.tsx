@@ -3,7 +3,8 @@ import { useRef, useState } from "preact/hooks";
 import { t, type Word } from "../i18n";
 import { loadConversations, conversations, current, moreConversations, removeConversation, searchText, startNew, update, type Conversation } from "../lib/state";
 import { download } from "../lib/exchange";
-import { route, screens } from "../lib/route";
+import { drawer, route, screens } from "../lib/route";
+import { change } from "../lib/settings";
 import { Icon } from "./icons";
 import { settingsOpen } from "./Settings";
 
@@ -52,6 +53,15 @@ function Entry({ c, leave }: { c: Conversation; leave: () => void }) {
             </details>
         </div>
     );
+}
+
+// The sidebar may be hidden: it takes the focus once it is drawn.
+export function showSearch(): void {
+    change({ sidebar: true });
+    drawer.value = matchMedia("(max-width: 800px)").matches;
+    const focus = () => document.getElementById("search")?.focus();
+    focus();
+    requestAnimationFrame(focus);
 }
 
 export function Sidebar({ leave }: { leave: () => void }) {
