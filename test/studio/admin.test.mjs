@@ -48,7 +48,7 @@ test("pipelines: a wrong line is named and found, a right text is drawn, tried, 
     await page.getByText("The text is valid.").waitFor();
     await page.getByRole("img", { name: /sun → writer; rain → writer/ }).waitFor();
     await page.getByRole("button", { name: "Save", exact: true }).click();
-    await page.getByText("garden holds now").waitFor();
+    await page.getByText("garden is in effect").waitFor();
     assert.match(readFileSync(join(folder, "garden.yaml"), "utf8"), /as a gardener/);
     await page.getByRole("textbox", { name: "Question" }).fill("When do tomatoes need water?");
     await page.getByRole("combobox", { name: "Pipeline" }).selectOption("garden");
@@ -146,7 +146,7 @@ test("keys: the first is an administrator's; others are made, limited, revoked, 
     assert.equal((await call("GET", "/v1/models")).status, 401);
     await page.getByRole("rowheader", { name: "owner" }).waitFor(); // the page goes on with the new key
     await page.getByRole("textbox", { name: "Name" }).fill("<script>window.pwned=1");
-    await page.getByRole("spinbutton", { name: "Requests a minute" }).fill("2");
+    await page.getByRole("spinbutton", { name: "Requests per minute" }).fill("2");
     await page.getByRole("button", { name: "Make the key" }).click();
     const guest = (await secret.innerText()).trim();
     await accessible(page, "a new key");
@@ -159,7 +159,7 @@ test("keys: the first is an administrator's; others are made, limited, revoked, 
     await accessible(page, "administration");
     await shot(page, "admin");
     await row.getByRole("button", { name: /^Limits/ }).click();
-    await page.getByRole("dialog").getByRole("spinbutton", { name: "Requests a minute" }).fill("0");
+    await page.getByRole("dialog").getByRole("spinbutton", { name: "Requests per minute" }).fill("0");
     await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
     await page.getByRole("dialog").waitFor({ state: "hidden" });
     assert.equal((await ask()).status, 200);

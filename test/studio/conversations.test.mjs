@@ -92,7 +92,7 @@ async function take(page, file, n) {
     const stored = n && page.waitForResponse((r) => r.request().method() === "POST" && r.url().endsWith("/v1/conversations"));
     await page.locator("dialog input[type=file]").setInputFiles(file);
     await stored;
-    await page.getByText(n === null ? /no conversations that can be read/ : new RegExp(`^${n} conversations? imported`)).waitFor();
+    await page.getByText(n === null ? /No conversations found/ : new RegExp(`^${n} conversations? imported`)).waitFor();
     await page.keyboard.press("Escape");
 }
 async function itemsOf(title) {

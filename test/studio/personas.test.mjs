@@ -93,8 +93,8 @@ test("thinking shows its time and how much of its budget it used", async () => {
     await accessible(page, "budget of thinking");
     await shot(page, "thinking-budget");
     reasoning = 300;
-    await page.getByLabel("Thinking tokens at most").fill("300");
-    await page.getByLabel("Thinking tokens at most").blur();
+    await page.getByLabel("Maximum thinking tokens").fill("300");
+    await page.getByLabel("Maximum thinking tokens").blur();
     await ask(page, "Think less.");
     assert.equal(bodies.at(-1).thinking_budget, 300);
     await page.getByText("the budget is spent").waitFor();
@@ -102,7 +102,7 @@ test("thinking shows its time and how much of its budget it used", async () => {
     await page.getByText("1,536 of 2,048 tokens").waitFor();
     await page.getByRole("button", { name: "Settings of this chat" }).click();
     await page.getByRole("combobox", { name: "Thinking", exact: true }).selectOption("none");
-    await page.getByLabel("Thinking tokens at most").waitFor({ state: "hidden" });
+    await page.getByLabel("Maximum thinking tokens").waitFor({ state: "hidden" });
     thoughts = 0;
     await ask(page, "Do not think.");
     assert.equal(bodies.at(-1).thinking_budget, undefined);

@@ -90,14 +90,14 @@ test("models: load, unload, fetch with progress, plan of memory, recommended", a
     await row.getByRole("button", { name: "Unload" }).click();
     await row.getByText("not loaded").waitFor();
     await page.getByText("No models in this folder yet").waitFor();
-    await page.getByRole("textbox", { name: /Model of the hub/ }).fill("hf:tiny/model:Q8_0");
+    await page.getByRole("textbox", { name: /Hub model/ }).fill("hf:tiny/model:Q8_0");
     await page.keyboard.press("Enter");
     await page.locator(".card").filter({ hasText: "tiny/model/Tiny-Q8_0" }).getByRole("img", { name: /Memory against what is free/ }).waitFor();
-    await page.getByRole("textbox", { name: /Model of the hub/ }).fill("hf:none/none");
+    await page.getByRole("textbox", { name: /Hub model/ }).fill("hf:none/none");
     await page.keyboard.press("Enter");
     await page.getByRole("alert").waitFor();
     await page.getByRole("button", { name: "Measure this machine" }).click();
-    const wanted = page.getByRole("textbox", { name: /Model of the hub/ });
+    const wanted = page.getByRole("textbox", { name: /Hub model/ });
     const qwen = page.getByRole("button", { name: /^Fetch qwen/ }).first();
     for (const edited of ["hf:none/none", ""]) { // the second pick of one name counts too
         await wanted.fill(edited);
@@ -140,7 +140,7 @@ test("insight: figures of now, requests, a decision step by step, a night rolled
     for (const model of ["chimere-nano", "odo"])
         await fetch(`${server.url}/v1/chat/completions`, { method: "POST", body: JSON.stringify({ model, messages: [{ role: "user", content: "What is 12 plus 30?" }] }) });
     const { page, seen } = await open(`${server.url}/#/insight`);
-    await page.locator(".tile").filter({ hasText: "Answers under way" }).waitFor();
+    await page.locator(".tile").filter({ hasText: "Answers in progress" }).waitFor();
     await page.getByRole("img", { name: /^Tokens per second over/ }).waitFor(); // two looks at the figures
     for (const name of ["Drafts accepted", "Energy"]) await page.locator(".tile").filter({ hasText: name }).waitFor();
     await page.getByRole("cell", { name: "odo", exact: true }).first().waitFor();
