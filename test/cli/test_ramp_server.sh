@@ -51,7 +51,7 @@ for ((i = 0; i < 600; i++)); do
     ! grep -q step answer || break
     sleep 0.2
 done
-ramp '{"model": "large", "out": "other", "bpw": 5}' | grep 'another one' >/dev/null || fail "two at once"
+ramp '{"model": "large", "out": "other", "bpw": 5}' | grep 'another model' >/dev/null || fail "two at once"
 kill "$client"
 for ((i = 0; i < 600; i++)); do
     pgrep -P "$server" >/dev/null || break
