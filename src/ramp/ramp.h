@@ -64,8 +64,8 @@ struct ramp_summary {
 };
 int ramp_summary_read(struct ramp_summary *out, const struct ramp_options *o, struct err *e);
 
-/* Figures of OUT as text; also writes report.json, pareto.svg and heat.svg to the work folder. Divergence is
- * measured over o->text if it is given. */
+/* Figures of OUT as text; also writes report.json, pareto.svg and heat.svg to the work folder. Divergence and speed
+ * are measured over o->text if it is given. */
 int ramp_report(const struct ramp_options *o, struct buf *text, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* ramp_report.c: figures of a finished file: divergence, bits by role, predicted speed. */
+/* ramp_report.c: figures of a finished file: divergence, bits by role, speed. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +11,7 @@
 #include "model/vocab.h"
 #include "ramp/ramp_impl.h"
 #include "ramp/ramp_json.h"
+#include "ramp/ramp_speed.h"
 #include "ramp/ramp_svg.h"
 #include "ramp/ramp_text.h"
 #include "ramp/ramp_type.h"
@@ -22,6 +23,7 @@ struct report {
     uint8_t *choice;     /* owned [n_gene]: the types in OUT */
     uint64_t file_bytes; /* of OUT */
     struct perplexity result, floor;
+    double tok_s, model_tok_s; /* of OUT and of MODEL on this device; 0: not measured */
 };
 
 /* Reads the types of OUT's tensors as a choice; gains are those of the plan. */
@@ -64,10 +66,10 @@ static int load_text(struct windows_text *t, const struct model *m, const struct
     return rc;
 }
 
-/* Runs the model at path: writes the KL base, or measures against it. */
+/* Runs the model at path: writes the KL base, or measures against it, and its speed if tok_s is not NULL. */
 static int run(const struct ramp_options *o, const char *path, const struct windows_text *t,
                const char *save, const struct kl_base *base, int32_t n_seq, struct perplexity *out,
-               struct err *e) {
+               double *tok_s, struct err *e) {
     struct model *m;
     struct tok *tok = NULL;
     int rc = model_open(&m, path, o->dev, o->quiet, e);
@@ -85,6 +87,7 @@ static int run(const struct ramp_options *o, const char *path, const struct wind
                                             .tok_hash = tok_hash(tok)};
         rc = perplexity_run(m, t, &p, out, e);
     }
+    if (!rc && tok_s) rc = ramp_speed(tok_s, m, t, e);
     tok_free(tok);
     model_close(m);
     return rc;
@@ -100,10 +103,11 @@ static int measure(struct report *r, const struct ramp_options *o, struct err *e
     if (!rc) rc = model_open(&m, o->model, o->dev, o->quiet, e);
     if (!rc) rc = load_text(&t, m, o, e);
     if (m) model_close(m);
-    if (!rc) rc = run(o, o->model, &t, path, NULL, 8, &own, e);
+    if (!rc) rc = run(o, o->model, &t, path, NULL, 8, &own, &r->model_tok_s, e);
     if (!rc) rc = kl_base_open(&base, path, e);
-    if (!rc) rc = run(o, o->model, &t, NULL, base, 1, &r->floor, e); /* with another batch shape */
-    if (!rc) rc = run(o, o->out, &t, NULL, base, 8, &r->result, e);
+    if (!rc) /* with another batch shape */
+        rc = run(o, o->model, &t, NULL, base, 1, &r->floor, NULL, e);
+    if (!rc) rc = run(o, o->out, &t, NULL, base, 8, &r->result, &r->tok_s, e);
     kl_base_close(base);
     windows_text_fini(&t);
     return rc;
@@ -179,6 +183,12 @@ static json_t *figures(const struct report *r, const struct ramp_options *o, str
     json_object_set_new(root, "predicted", json_real(predicted));
     buf_printf(text, "%-28s %.6f\n", "KL predicted", predicted);
     if (r->result.n_scored) put_kl(root, r, text);
+    if (r->tok_s > 0) {
+        buf_printf(text, "%-28s %.1f (MODEL: %.1f)\n", "tokens per second here", r->tok_s,
+                   r->model_tok_s);
+        json_object_set_new(root, "measured_tok_s", json_real(r->tok_s));
+        json_object_set_new(root, "model_tok_s", json_real(r->model_tok_s));
+    }
     if (card) {
         double tok_s = 1 / ramp_seconds(r->s, card, r->choice);
         buf_printf(text, "%-28s %.1f (weights alone)\n", "tokens per second on the card", tok_s);

@@ -155,3 +155,6 @@ grep -q 'blk.0.ffn_up.weight: no quantized type holds rows of 100: it is stored 
     fail "nothing is said of a row that no type holds: $(cat err)"
 "$CHIMERE" ramp report in.gguf c.gguf --bpw 4.0 --imatrix m.imatrix "${fast[@]}" >/dev/null
 grep -q 'mix Q4_K_M' c.gguf.ramp/pareto.svg || fail "no mixes in the Pareto picture"
+"$CHIMERE" ramp report in.gguf c.gguf --bpw 4.0 --imatrix m.imatrix -f text "${fast[@]}" >said
+grep -qE '^KL mean +0\.[0-9]*[1-9]' said || fail "no divergence: $(cat said)"
+grep -qE '^tokens per second here +[1-9][0-9]*\.[0-9] \(MODEL: [1-9][0-9]*\.[0-9]\)$' said || fail "no speed: $(cat said)"
