@@ -1,4 +1,4 @@
-/* metrics_group.c: brings the lines of a metric together. */
+/* metrics_group.c: groups the lines of a metric. */
 #include <string.h>
 
 #include "base/err.h"

@@ -23,7 +23,7 @@ static void sleep_ms(int ms) {
     nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000}, NULL);
 }
 
-/* Work asks every 2 ms whether it goes on; the rest is for threads that wait for a processor. */
+/* Work checks every 2 ms whether to continue; the rest of the time is for threads that wait for a processor. */
 enum { SOON_MS = 10000 };
 
 /* What the work of these tests is told and leaves behind. */

@@ -184,7 +184,7 @@ static void test_cancelled(void **state) {
     pthread_join(thread, NULL);
     assert_int_equal(r.finish, FINISH_CANCELLED);
     strategy_fini(&r);
-    /* a job's slot is given back behind the step that it ended in */
+    /* a job's slot is returned after the step in which it ended */
     AWAIT((engine_totals(nano.engine, &t), !t.n_active && !t.n_waiting));
     assert_int_equal(t.n_active, 0);
     assert_int_equal(t.n_waiting, 0);

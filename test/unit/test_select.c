@@ -205,7 +205,7 @@ static void same_probs(const struct chain *c, const struct said *a, const struct
     }
 }
 
-/* The totals are copied behind the step in which the job ended. */
+/* The totals are copied after the step in which the job ended. */
 static struct engine_totals totals_after(struct engine *g, int n_job) {
     struct engine_totals t;
     const struct timespec ms = {.tv_nsec = 1000000};
