@@ -4,6 +4,7 @@
  * has four of 4 bits; a surrogate pair has 2,4,4 | 2,4,4. Each digit is one byte (two or three ranges of bytes for
  * a hexadecimal digit, because of upper and lower case). Ranges of numbers are split into ranges of digits, level
  * by level. Nodes with equal content are shared, so that a large range needs only a chain of nodes. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -151,6 +152,37 @@ static void utf8_edges(struct grammar_builder *b, const struct grammar_range *r,
         }
         if (k) radix_edges(b, &utf8[len], 0, part, k, out);
     }
+}
+
+static int by_lo(const void *a, const void *b) {
+    const struct grammar_range *x = a, *y = b;
+    return (x->lo > y->lo) - (x->lo < y->lo);
+}
+
+void grammar_tidy_ranges(struct grammar_builder *b, struct grammar_vec *ranges, uint32_t first,
+                         bool negate, uint32_t limit) {
+    if (b->rc) return;
+    struct grammar_range *r = (struct grammar_range *)ranges->p + first;
+    uint32_t n = ranges->n - first, k = 0;
+    if (n > 1) qsort(r, n, sizeof *r, by_lo);
+    for (uint32_t i = 1; i < n; i++) {
+        if (r[i].lo > r[k].hi + 1) r[++k] = r[i];
+        else if (r[i].hi > r[k].hi) r[k].hi = r[i].hi;
+    }
+    if (n) ranges->n = first + k + 1;
+    if (!negate) return;
+    n = ranges->n - first;
+    /* the inverse can have one more range */
+    if (grammar_vec_add(b, ranges, 1, sizeof *r, "ranges", limit) == GRAMMAR_NONE) return;
+    r = (struct grammar_range *)ranges->p + first;
+    uint32_t lo = 0, out = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct grammar_range now = r[i];
+        if (now.lo > lo) r[out++] = (struct grammar_range){lo, now.lo - 1, 0};
+        lo = now.hi + 1;
+    }
+    if (lo <= 0x10FFFF) r[out++] = (struct grammar_range){lo, 0x10FFFF, 0};
+    ranges->n = first + out;
 }
 
 void grammar_utf8_edges(struct grammar_builder *b, const struct grammar_range *r, uint32_t n,

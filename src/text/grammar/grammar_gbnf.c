@@ -8,7 +8,6 @@
  * The right side of each rule is parsed to a small tree. The tree is then emitted from its end to its start, so
  * that the node after each element is known. Repeated groups become separate rules, so that a repetition costs two
  * nodes per iteration. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -157,37 +156,6 @@ static void add_range(struct gbnf *g, uint32_t lo, uint32_t hi) {
         ((struct grammar_range *)g->ranges.p)[i] = (struct grammar_range){lo, hi, 0};
 }
 
-static int by_lo(const void *a, const void *b) {
-    const struct grammar_range *x = a, *y = b;
-    return (x->lo > y->lo) - (x->lo < y->lo);
-}
-
-/* Sorts and joins the ranges from `first` on, and inverts them if negate is set. */
-static void tidy_class(struct gbnf *g, uint32_t first, bool negate) {
-    if (g->b->rc) return;
-    struct grammar_range *r = (struct grammar_range *)g->ranges.p + first;
-    uint32_t n = g->ranges.n - first, k = 0;
-    if (n > 1) qsort(r, n, sizeof *r, by_lo);
-    for (uint32_t i = 1; i < n; i++) {
-        if (r[i].lo > r[k].hi + 1) r[++k] = r[i];
-        else if (r[i].hi > r[k].hi) r[k].hi = r[i].hi;
-    }
-    if (n) g->ranges.n = first + k + 1;
-    if (!negate || g->b->rc) return;
-    n = g->ranges.n - first;
-    add_range(g, 0, 0); /* the inverse can have one more range */
-    if (g->b->rc) return;
-    r = (struct grammar_range *)g->ranges.p + first;
-    uint32_t lo = 0, out = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        struct grammar_range now = r[i];
-        if (now.lo > lo) r[out++] = (struct grammar_range){lo, now.lo - 1, 0};
-        lo = now.hi + 1;
-    }
-    if (lo <= 0x10FFFF) r[out++] = (struct grammar_range){lo, 0x10FFFF, 0};
-    g->ranges.n = first + out;
-}
-
 static uint32_t parse_class(struct gbnf *g) {
     uint32_t first = g->ranges.n;
     size_t start = g->pos++;
@@ -207,7 +175,7 @@ static uint32_t parse_class(struct gbnf *g) {
         add_range(g, lo, hi);
     }
     g->pos++;
-    tidy_class(g, first, negate);
+    grammar_tidy_ranges(g->b, &g->ranges, first, negate, UINT32_MAX);
     return add_tree(g,
                     (struct tree){CLASS, GRAMMAR_NONE, GRAMMAR_NONE, first, g->ranges.n - first});
 }

@@ -158,6 +158,9 @@ struct grammar_edges { /* edges being collected */
     struct grammar_edge e[256];
     uint32_t n;
 };
+/* Sorts and joins the ranges from `first` on, and inverts them if negate is set. limit: ranges at most. */
+void grammar_tidy_ranges(struct grammar_builder *b, struct grammar_vec *ranges, uint32_t first,
+                         bool negate, uint32_t limit);
 /* Adds the edges for the first byte of the UTF-8 forms of sorted, disjoint ranges, without surrogates. */
 void grammar_utf8_edges(struct grammar_builder *b, const struct grammar_range *r, uint32_t n,
                         struct grammar_edges *out);

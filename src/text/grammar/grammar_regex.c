@@ -104,44 +104,17 @@ static struct fragment empty_fragment(struct regex *x) {
 
 /* ---- classes ---- */
 
+enum { MAX_RANGE = 1 << 20 };
+
 static void add_range(struct regex *x, uint32_t lo, uint32_t hi) {
     uint32_t i = grammar_vec_add(x->b, &x->ranges, 1, sizeof(struct grammar_range),
-                                 "ranges in patterns", 1 << 20);
+                                 "ranges in patterns", MAX_RANGE);
     if (i != GRAMMAR_NONE)
         ((struct grammar_range *)x->ranges.p)[i] = (struct grammar_range){lo, hi, 0};
 }
 
-static int by_lo(const void *a, const void *b) {
-    uint32_t x = ((const struct grammar_range *)a)->lo, y = ((const struct grammar_range *)b)->lo;
-    return x < y ? -1 : x > y;
-}
-
-/* Sorts and joins the ranges from `first` on, and inverts them if requested. */
 static void tidy(struct regex *x, uint32_t first, bool negate) {
-    if (x->b->rc) return;
-    uint32_t n = x->ranges.n - first, k = 0;
-    struct grammar_range *r = (struct grammar_range *)x->ranges.p + first;
-    if (n) {
-        qsort(r, n, sizeof *r, by_lo);
-        for (uint32_t i = 1; i < n; i++) {
-            if (r[i].lo > r[k].hi + 1) r[++k] = r[i];
-            else if (r[i].hi > r[k].hi) r[k].hi = r[i].hi;
-        }
-        x->ranges.n = first + k + 1;
-    }
-    if (!negate) return;
-    n = x->ranges.n - first;
-    add_range(x, 0, 0);
-    if (x->b->rc) return;
-    r = (struct grammar_range *)x->ranges.p + first;
-    uint32_t lo = 0, out = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        struct grammar_range now = r[i];
-        if (now.lo > lo) r[out++] = (struct grammar_range){lo, now.lo - 1, 0};
-        lo = now.hi + 1;
-    }
-    if (lo <= 0x10FFFF) r[out++] = (struct grammar_range){lo, 0x10FFFF, 0};
-    x->ranges.n = first + out;
+    grammar_tidy_ranges(x->b, &x->ranges, first, negate, MAX_RANGE);
 }
 
 static struct fragment class_fragment(struct regex *x, uint32_t first) {
